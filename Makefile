@@ -1,0 +1,37 @@
+# Two commands matter: `make demo` and `make test`. Both set up .venv by themselves.
+PYTHON ?= python3
+BIN := .venv/bin
+# One thread a process: two busy processes with two threads each run slower than two with one.
+export OMP_NUM_THREADS := 1
+
+.PHONY: demo test check bench clean
+
+demo: .venv/.run
+	$(BIN)/hyq demo
+
+test: check
+	$(BIN)/pytest -n 2
+
+check: .venv/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: .venv/.run
+	$(BIN)/python benchmarks/lock.py
+
+clean:
+	rm -rf .venv .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+
+.venv/bin/python:
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "hyq needs Python 3.11 or newer: make PYTHON=python3.11 ...")'
+	$(PYTHON) -m venv .venv
+
+.venv/.run: .venv/bin/python pyproject.toml constraints.txt
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e .
+	touch $@
+
+.venv/.dev: .venv/.run
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	touch $@

@@ -1,0 +1,1 @@
+"""hyq: hybrid reinforcement learning, one policy from logged data and live interaction together."""

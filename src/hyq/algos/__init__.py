@@ -1,0 +1,1 @@
+"""One algorithm, one file: configuration on top, the loop at the bottom."""

@@ -1,0 +1,1 @@
+"""What every other layer stands on: types, seeding, schedules, targets, exact MDPs."""

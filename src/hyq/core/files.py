@@ -1,0 +1,95 @@
+"""Writing so that a kill, a full disk or a second writer can never leave half a result."""
+
+import contextlib
+import errno
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from hyq.core.errors import HyqError
+
+
+@contextlib.contextmanager
+def new_directory(path: Path) -> Iterator[Path]:
+    """Fill a hidden sibling of `path`, then rename it into place; refuse to replace anything."""
+    if path.exists():
+        raise HyqError(f"{path} exists already: choose another path, or remove it first")
+    with _disk_full_as_error(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        draft = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
+        try:
+            yield draft
+            draft.chmod(0o755)
+            os.rename(draft, path)
+        finally:
+            shutil.rmtree(draft, ignore_errors=True)
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write a whole file or nothing, replacing what was there."""
+    with _disk_full_as_error(path):
+        draft = path.with_name(f".{path.name}.draft")
+        try:
+            with draft.open("wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            draft.replace(path)
+        finally:
+            draft.unlink(missing_ok=True)
+
+
+def write_json(path: Path, content: Mapping[str, Any]) -> None:
+    """Write a JSON object, whole or not at all."""
+    write_bytes(path, (json.dumps(content, indent=2) + "\n").encode())
+
+
+def append_line(path: Path, line: str) -> None:
+    """Append one line; a fragment that a kill left at the end is cut off first."""
+    with _disk_full_as_error(path), path.open("a+b") as file:
+        file.seek(0)
+        whole = file.read().rfind(b"\n") + 1
+        file.truncate(whole)
+        try:
+            file.write(line.encode() + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+        except OSError:
+            file.truncate(whole)
+            raise
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Read a JSON object."""
+    try:
+        content = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        raise HyqError(f"{path} is missing: is its directory the right one?") from None
+    except ValueError:
+        raise HyqError(f"{path} is damaged: it is not valid JSON") from None
+    if not isinstance(content, dict):
+        raise HyqError(f"{path} is damaged: it should hold a JSON object")
+    return content
+
+
+def file_digest(path: Path) -> str:
+    """Return the SHA-256 of a file's content."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+@contextlib.contextmanager
+def _disk_full_as_error(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise HyqError(f"no space left to write {path}: free some disk space") from None
+        if error.errno in (errno.EACCES, errno.EROFS, errno.ENOTDIR):
+            raise HyqError(f"cannot write {path}: {error.strerror}") from None
+        raise

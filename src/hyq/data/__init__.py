@@ -1,0 +1,1 @@
+"""Offline datasets, the online store, and the mix of the two."""

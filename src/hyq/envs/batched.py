@@ -1,0 +1,112 @@
+"""Finite-horizon environments, written once for many lanes.
+
+Every environment here describes its dynamics for a batch of lanes; `BatchedEnv` adds Gymnasium's
+vector interface around that description and `SingleLane` turns a one-lane batch into an ordinary
+`gymnasium.Env`, so the single and the vector version can never disagree.
+"""
+
+from abc import abstractmethod
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.vector import AutoresetMode
+from gymnasium.vector.utils import batch_space
+from numpy.typing import NDArray
+
+from hyq.core.types import Array, FloatArray, IntArray
+
+
+class BatchedEnv(gym.vector.VectorEnv[Array, Array, Array]):
+    """A vector of lanes of one finite-horizon MDP, stepped together in NumPy.
+
+    A subclass sets `horizon`, `single_observation_space` and `single_action_space`, calls
+    `super().__init__(num_envs)` and describes the MDP by the three methods below. A lane terminates
+    after `horizon` steps and, as Gymnasium's NEXT_STEP mode has it, starts over on the step after.
+    """
+
+    metadata = {"autoreset_mode": AutoresetMode.NEXT_STEP}  # noqa: RUF012
+    horizon: int
+
+    def __init__(self, num_envs: int) -> None:
+        """Set up `num_envs` lanes."""
+        super().__init__()
+        self.num_envs = num_envs
+        self.observation_space = batch_space(self.single_observation_space, num_envs)
+        self.action_space = batch_space(self.single_action_space, num_envs)
+        self._state: Array = np.empty(0)
+        self._h: IntArray = np.zeros(num_envs, dtype=np.int64)
+        self._finished: NDArray[np.bool_] = np.zeros(num_envs, dtype=bool)
+
+    @abstractmethod
+    def _initial_state(self, lanes: int) -> Array:
+        """Draw `lanes` states from d_0."""
+
+    @abstractmethod
+    def _advance(self, state: Array, action: Array, h: IntArray) -> tuple[Array, FloatArray]:
+        """Draw (next state, reward) for each lane; `h` is the step index in [0, horizon)."""
+
+    @abstractmethod
+    def _observe(self, state: Array, h: IntArray) -> Array:
+        """Emit an observation for each lane; `h` may equal `horizon`."""
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Array, dict[str, Any]]:
+        """Start every lane anew."""
+        super().reset(seed=seed)
+        self._state = self._initial_state(self.num_envs)
+        self._h = np.zeros(self.num_envs, dtype=np.int64)
+        self._finished = np.zeros(self.num_envs, dtype=bool)
+        return self._observe(self._state, self._h), {}
+
+    def step(
+        self, actions: Array
+    ) -> tuple[Array, FloatArray, NDArray[np.bool_], NDArray[np.bool_], dict[str, Any]]:
+        """Advance every lane by one step (a lane that had finished is reset instead)."""
+        if not len(self._state):
+            raise gym.error.ResetNeeded("call reset() before step()")
+        restart = self._finished
+        if restart.any():
+            going = ~restart
+            state = self._state.copy()
+            reward: FloatArray = np.zeros(self.num_envs)
+            state[restart] = self._initial_state(int(restart.sum()))
+            if going.any():
+                state[going], reward[going] = self._advance(
+                    self._state[going], actions[going], self._h[going]
+                )
+            self._state, self._h = state, np.where(restart, 0, self._h + 1)
+        else:
+            self._state, reward = self._advance(self._state, actions, self._h)
+            self._h = self._h + 1
+        self._finished = self._h == self.horizon
+        observation = self._observe(self._state, self._h)
+        return observation, reward, self._finished.copy(), np.zeros(self.num_envs, dtype=bool), {}
+
+
+class SingleLane(gym.Env[Array, Any]):
+    """One lane of a `BatchedEnv`, as an ordinary Gymnasium environment."""
+
+    def __init__(self, lanes: BatchedEnv) -> None:
+        """Wrap a batch of exactly one lane."""
+        if lanes.num_envs != 1:
+            raise ValueError(f"SingleLane wraps one lane, got {lanes.num_envs}")
+        self.lanes = lanes
+        self.observation_space = lanes.single_observation_space
+        self.action_space = lanes.single_action_space
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Array, dict[str, Any]]:
+        """Start a new episode."""
+        super().reset(seed=seed)
+        observation, info = self.lanes.reset(seed=seed, options=options)
+        return observation[0], info
+
+    def step(self, action: Any) -> tuple[Array, float, bool, bool, dict[str, Any]]:
+        """Take one step; after the last one, reset before stepping again."""
+        if self.lanes._finished[0]:
+            raise gym.error.ResetNeeded("the episode is over: call reset() before step()")
+        observation, reward, terminated, truncated, info = self.lanes.step(np.asarray([action]))
+        return observation[0], float(reward[0]), bool(terminated[0]), bool(truncated[0]), info

@@ -1,0 +1,217 @@
+"""Random linear MDPs with known features, where linear Bellman completeness holds exactly.
+
+Each phi(s, a) is a point of the probability simplex of R^d (so it lies in the unit ball) and mixes
+d "factors", each with its own next-state law mu_h and reward theta_h:
+
+    P_h(s' | s, a) = <phi(s, a), mu_h(s')>,    E[R_h(s, a)] = <phi(s, a), theta_h>.
+
+The Bellman backup of *any* f_{h+1} is then linear, with weights w = theta_h + mu_h max_a f_{h+1}.
+
+The observation of a state is its feature matrix phi(s, .) of shape (actions, d), so that a linear
+function class needs no table of states.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Self
+
+import gymnasium as gym
+import numpy as np
+
+from hyq.core.errors import HyqError
+from hyq.core.mdp import FiniteMDP, check_distributions
+from hyq.core.seeding import Streams
+from hyq.core.types import Array, FloatArray, IntArray
+from hyq.envs.batched import BatchedEnv, SingleLane
+from hyq.envs.tabular import RowSampler
+
+
+@dataclass(frozen=True, eq=False)
+class LinearMDP:
+    """The factors of a linear MDP over finitely many states and actions."""
+
+    features: FloatArray
+    """phi(s, a), shape (S, A, d); each row lies on the simplex."""
+    measures: FloatArray
+    """mu_h, shape (H, d, S); each row is a next-state distribution."""
+    reward_weights: FloatArray
+    """theta_h, shape (H, d), in [0, 1/H] so that V_max = 1."""
+    initial: FloatArray
+    """d_0, shape (S,)."""
+
+    def __post_init__(self) -> None:
+        """Check what the finite MDP cannot: that features mix factors, and that V_max = 1."""
+        check_distributions("features", self.features)
+        horizon = len(self.reward_weights)
+        if self.reward_weights.min() < 0 or self.reward_weights.max() * horizon > 1 + 1e-9:
+            raise HyqError(f"reward_weights must lie in [0, 1/H] = [0, {1 / horizon:g}]")
+
+    @classmethod
+    def random(
+        cls,
+        rng: np.random.Generator,
+        *,
+        states: int,
+        actions: int,
+        dimension: int,
+        horizon: int,
+        concentration: float = 0.3,
+    ) -> Self:
+        """Draw factors; a smaller `concentration` makes features and measures more extreme."""
+        return cls(
+            features=rng.dirichlet(np.full(dimension, concentration), size=(states, actions)),
+            measures=rng.dirichlet(np.full(states, concentration), size=(horizon, dimension)),
+            reward_weights=rng.uniform(0.0, 1.0 / horizon, size=(horizon, dimension)),
+            initial=rng.dirichlet(np.ones(states)),
+        )
+
+    @cached_property
+    def mdp(self) -> FiniteMDP:
+        """The same MDP written out in full, for exact values."""
+        return FiniteMDP(
+            transition=np.einsum("sad,hdt->hsat", self.features, self.measures),
+            reward=np.einsum("sad,hd->hsa", self.features, self.reward_weights),
+            initial=self.initial,
+        )
+
+    @property
+    def dimension(self) -> int:
+        """The number of features d."""
+        return int(self.features.shape[-1])
+
+    @property
+    def weight_bound(self) -> float:
+        """B_W of the linear Bellman completeness definition.
+
+        Every weight is the value of a factor, and values lie in [0, V_max] = [0, 1], so no weight
+        vector of a Bellman backup is longer than sqrt(d).
+        """
+        return float(np.sqrt(self.dimension))
+
+    def optimal_weights(self) -> FloatArray:
+        """Return w*_h with Q*_h = <w*_h, phi>, shape (H, d)."""
+        value_next = np.einsum("hdt,ht->hd", self.measures, self.mdp.optimal_v()[1:])
+        weights: FloatArray = self.reward_weights + value_next
+        return weights
+
+
+class _LinearMDPLanes(BatchedEnv):
+    """What both kinds of action share: states, features and their observation."""
+
+    def __init__(self, num_envs: int, linear: LinearMDP) -> None:
+        self.linear = linear
+        self.horizon = linear.mdp.horizon
+        self.single_observation_space = gym.spaces.Box(
+            0.0, 1.0, shape=linear.features.shape[1:], dtype=np.float64
+        )
+        super().__init__(num_envs)
+        self._sampler = RowSampler(linear.mdp)
+
+    @property
+    def mdp(self) -> FiniteMDP:
+        """The exact MDP over `linear`'s own actions."""
+        return self.linear.mdp
+
+    def _initial_state(self, lanes: int) -> Array:
+        return self._sampler.initial(self.np_random, lanes)
+
+    def _observe(self, state: Array, h: IntArray) -> Array:
+        return self.linear.features[state]
+
+
+class LinearMDPEnv(_LinearMDPLanes):
+    """Lanes of a linear MDP with finitely many actions."""
+
+    def __init__(self, num_envs: int, linear: LinearMDP) -> None:
+        """Simulate `linear`."""
+        self.single_action_space = gym.spaces.Discrete(linear.mdp.actions)
+        super().__init__(num_envs, linear)
+
+    def _advance(self, state: Array, action: Array, h: IntArray) -> tuple[Array, FloatArray]:
+        next_state = self._sampler.next_state(self.np_random, h, state, action)
+        return next_state, self.mdp.reward[h, state, action]
+
+
+class ConvexLinearMDPEnv(_LinearMDPLanes):
+    """Lanes of a linear MDP whose actions are mixtures: {phi(s, a)} is convex and compact.
+
+    An action is a point a of the simplex over `linear`'s k actions, and phi(s, a) =
+    sum_i a_i phi(s, i). A vector off the simplex is played as its nearest point on it. Since Q* is
+    linear in a, some vertex is always optimal: `mdp`, whose actions are the vertices, has the same
+    optimal value.
+    """
+
+    def __init__(self, num_envs: int, linear: LinearMDP) -> None:
+        """Simulate `linear` with mixed actions."""
+        self.single_action_space = gym.spaces.Box(
+            0.0, 1.0, shape=(linear.mdp.actions,), dtype=np.float64
+        )
+        super().__init__(num_envs, linear)
+
+    def _advance(self, state: Array, action: Array, h: IntArray) -> tuple[Array, FloatArray]:
+        mixture = project_to_simplex(action)
+        draw = self.np_random.random((len(mixture), 1))
+        vertex: IntArray = (np.cumsum(mixture[:, :-1], axis=-1) <= draw).sum(axis=-1)
+        next_state = self._sampler.next_state(self.np_random, h, state, vertex)
+        return next_state, (mixture * self.mdp.reward[h, state]).sum(axis=-1)
+
+
+def project_to_simplex(points: FloatArray) -> FloatArray:
+    """Return the nearest point of the probability simplex to each row (Euclidean distance)."""
+    descending = -np.sort(-points, axis=-1)
+    excess = (np.cumsum(descending, axis=-1) - 1.0) / np.arange(1, points.shape[-1] + 1)
+    support = (descending > excess).sum(axis=-1, keepdims=True)
+    projected: FloatArray = np.maximum(
+        points - np.take_along_axis(excess, support - 1, axis=-1), 0.0
+    )
+    return projected
+
+
+def make_linear_mdp_vector(
+    num_envs: int = 1,
+    *,
+    states: int = 10,
+    actions: int = 4,
+    dimension: int = 4,
+    horizon: int = 5,
+    instance_seed: int = 0,
+) -> LinearMDPEnv:
+    """Simulate the random linear MDP that `instance_seed` names."""
+    return LinearMDPEnv(
+        num_envs, random_linear_mdp(states, actions, dimension, horizon, instance_seed)
+    )
+
+
+def make_linear_mdp(**settings: Any) -> SingleLane:
+    """Make a single environment; `settings` are those of `make_linear_mdp_vector`."""
+    return SingleLane(make_linear_mdp_vector(1, **settings))
+
+
+def make_convex_linear_mdp_vector(
+    num_envs: int = 1,
+    *,
+    states: int = 10,
+    actions: int = 4,
+    dimension: int = 4,
+    horizon: int = 5,
+    instance_seed: int = 0,
+) -> ConvexLinearMDPEnv:
+    """Simulate the same MDP as `make_linear_mdp_vector`, with mixtures of its actions allowed."""
+    return ConvexLinearMDPEnv(
+        num_envs, random_linear_mdp(states, actions, dimension, horizon, instance_seed)
+    )
+
+
+def make_convex_linear_mdp(**settings: Any) -> SingleLane:
+    """Make a single environment; `settings` are those of `make_convex_linear_mdp_vector`."""
+    return SingleLane(make_convex_linear_mdp_vector(1, **settings))
+
+
+def random_linear_mdp(
+    states: int, actions: int, dimension: int, horizon: int, instance_seed: int
+) -> LinearMDP:
+    """Draw the linear MDP that `instance_seed` names."""
+    rng = Streams(instance_seed).generator("linear-mdp-instance")
+    return LinearMDP.random(
+        rng, states=states, actions=actions, dimension=dimension, horizon=horizon
+    )

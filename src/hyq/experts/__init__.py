@@ -1,0 +1,1 @@
+"""Behaviour policies that make offline data."""

@@ -1,0 +1,78 @@
+"""The paper's two offline datasets for the combination lock.
+
+Both come from the optimal policy and cover it, but in different ways:
+
+* *optimal trajectory*: episodes of the optimal policy with eps-greedy mistakes, eps = 1/H, and a
+  uniformly random action at step H/2 that sends nine episodes of ten into the bad state;
+* *optimal occupancy*: states the optimal policy visits, with uniformly random actions, so that the
+  actions say nothing about what is good.
+"""
+
+from collections.abc import Callable
+from typing import Any, Literal, get_args
+
+import numpy as np
+
+from hyq.core.errors import HyqError
+from hyq.core.seeding import Streams
+from hyq.core.types import Array, Transitions
+from hyq.data.dataset import Dataset
+from hyq.envs.combination_lock import CombinationLockVector, LockSpec, lock_parameters
+
+LockData = Literal["occupancy", "trajectory"]
+
+
+def lock_provenance(lock: LockSpec) -> dict[str, Any]:
+    """Say of which environment a dataset is; a run compares this with its own environment."""
+    return {"environment": "hyq/CombinationLock-v0", "parameters": lock_parameters(lock)}
+
+
+def lock_dataset(
+    lock: LockSpec,
+    kind: LockData,
+    size: int = 500_000,
+    seed: int = 0,
+    progress: Callable[[int], None] = lambda h: None,
+) -> Dataset:
+    """Make one of the paper's datasets: `size` transitions, spread evenly over the steps."""
+    if kind not in get_args(LockData):
+        raise HyqError(f"lock data is one of {get_args(LockData)}, got {kind!r}")
+    if size < lock.horizon:
+        raise HyqError(f"size must give every step a transition: at least {lock.horizon}")
+    streams = Streams(seed)
+    counts = np.full(lock.horizon, size // lock.horizon)
+    counts[: size % lock.horizon] += 1
+    env = CombinationLockVector(int(counts[0]), **lock_parameters(lock))
+    observation, _ = env.reset(seed=streams.integer("lock-data", kind, "environment"))
+    rng = streams.generator("lock-data", kind, "behaviour")
+    columns = _allocate(size, observation.shape[1])
+    ends = np.cumsum(counts)
+    for h, (end, count) in enumerate(zip(ends, counts, strict=True)):
+        uniform = rng.integers(lock.actions, size=env.num_envs)
+        if kind == "occupancy":
+            # The optimal policy stays in the good states, each equally likely at every step.
+            observation = env.place(rng.integers(2, size=env.num_envs), h)
+            action = uniform
+        else:
+            mistake = rng.random(env.num_envs) < 1.0 / lock.horizon
+            action = np.where(mistake | (h == lock.horizon // 2), uniform, env.expert_action())
+        next_observation, reward, terminated, _, _ = env.step(action)
+        rows = slice(end - count, end)
+        for column, values in zip(
+            columns, (observation, action, reward, ~terminated, next_observation), strict=True
+        ):
+            column[rows] = values[:count]
+        observation = next_observation
+        progress(h)
+    provenance = lock_provenance(lock) | {"behaviour": kind, "seed": seed}
+    return Dataset(Transitions(*columns), np.repeat(np.arange(lock.horizon), counts), provenance)
+
+
+def _allocate(size: int, dimension: int) -> tuple[Array, ...]:
+    return (
+        np.empty((size, dimension), np.float32),
+        np.empty(size, np.int64),
+        np.empty(size, np.float32),
+        np.empty(size, np.float32),
+        np.empty((size, dimension), np.float32),
+    )

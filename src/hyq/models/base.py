@@ -1,0 +1,98 @@
+"""What Hy-Q asks of a function class: values, a maximum over actions, and least squares.
+
+To add a class, write one file with two pieces: a `ValueFunction` (one fitted f_h) and a
+`FunctionClass` (the set F_h, able to return its zero element and its least-squares minimiser).
+The algorithms know nothing else, so a class may enumerate actions, solve a linear program, or
+maximise in closed form.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+import numpy as np
+
+from hyq.core.types import Array, FloatArray
+
+
+class ValueFunction(Protocol):
+    """One element f_h of a function class. Immutable: a fit returns a new one."""
+
+    def at(self, observation: Array, action: Array) -> FloatArray:
+        """Return f_h(s, a) for each row."""
+        ...
+
+    def best(self, observation: Array) -> FloatArray:
+        """Return max_a f_h(s, a) for each row."""
+        ...
+
+    def greedy(self, observation: Array) -> Array:
+        """Return argmax_a f_h(s, a) for each row."""
+        ...
+
+    def arrays(self) -> Mapping[str, Array]:
+        """Return everything needed to rebuild this function, as named arrays."""
+        ...
+
+
+@dataclass(frozen=True)
+class Regression:
+    """A weighted least-squares problem: the rows of one step h, offline first, then online."""
+
+    observation: Array
+    action: Array
+    target: FloatArray
+    weight: FloatArray
+    """Non-negative, summing to one; carries the offline/online proportion."""
+
+
+F = TypeVar("F", bound=ValueFunction)
+
+
+class FunctionClass(Protocol[F]):
+    """A set F_h of value functions with a least-squares oracle (Algorithm 1, equation 3)."""
+
+    def zero(self) -> F:
+        """Return f^1 = 0, what the algorithm starts from."""
+        ...
+
+    def fit(self, problem: Regression, start: F, rng: np.random.Generator) -> F:
+        """Return the minimiser of the weighted squared error over the class.
+
+        `start` is where an iterative oracle may begin; exact oracles ignore it.
+        """
+        ...
+
+    def rebuild(self, arrays: Mapping[str, Array]) -> F:
+        """Turn `ValueFunction.arrays()` back into the function."""
+        ...
+
+
+class DiscreteValueFunction(ABC):
+    """A `ValueFunction` over actions 0, ..., A - 1 that can afford to enumerate them."""
+
+    @abstractmethod
+    def values(self, observation: Array) -> FloatArray:
+        """Return f_h(s, .) for each row, shape (n, A)."""
+
+    @abstractmethod
+    def arrays(self) -> Mapping[str, Array]:
+        """Return everything needed to rebuild this function, as named arrays."""
+
+    def at(self, observation: Array, action: Array) -> FloatArray:
+        """Return f_h(s, a) for each row."""
+        chosen: FloatArray = np.take_along_axis(
+            self.values(observation), np.asarray(action)[:, None], axis=1
+        )[:, 0]
+        return chosen
+
+    def best(self, observation: Array) -> FloatArray:
+        """Return max_a f_h(s, a) for each row."""
+        best: FloatArray = self.values(observation).max(axis=1)
+        return best
+
+    def greedy(self, observation: Array) -> Array:
+        """Return argmax_a f_h(s, a) for each row; the lowest action wins ties."""
+        greedy: Array = self.values(observation).argmax(axis=1)
+        return greedy

@@ -1,0 +1,104 @@
+"""What a person looks at after runs on the lock: a table and a learning curve."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+from matplotlib.figure import Figure
+from rich.table import Table
+
+from hyq.core.files import write_bytes
+from hyq.experiments.records import RunDirectory
+
+COLOURS = {"occupancy": "#1f6f8b", "trajectory": "#d1495b"}
+OTHER_COLOUR = "#555555"
+
+
+@dataclass(frozen=True)
+class LockResult:
+    """The records of one run."""
+
+    spec: dict[str, Any]
+    rows: list[dict[str, Any]]
+    summary: dict[str, Any] | None
+
+    @classmethod
+    def read(cls, path: Path) -> "LockResult":
+        """Read a run's directory, finished or not."""
+        run = RunDirectory.open(path)
+        return cls(run.manifest["spec"], run.rows, run.summary)
+
+
+def result_table(results: Sequence[LockResult]) -> Table:
+    """Lay out one line a run."""
+    table = Table(title="Hy-Q on the combination lock", title_justify="left")
+    table.add_column("data")
+    for name in ("H", "anti", "seed", "solved", "return", "online", "offline", "iter", "sec"):
+        table.add_column(name, justify="right")
+    for result in results:
+        spec, summary = result.spec, result.summary
+        cells = [
+            spec["data"],
+            str(spec["horizon"]),
+            f"{spec['anti_reward_probability']:g}",
+            str(spec["seed"]),
+        ]
+        if summary is None:
+            cells += ["unfinished"]
+        else:
+            cells += [
+                "[green]yes[/]" if summary["solved"] else "[red]no[/]",
+                f"{summary['eval_return']:.3f}",
+                f"{summary['online_samples']:,}",
+                f"{summary['offline_samples']:,}",
+                str(summary["iterations"]),
+                f"{summary['wall_seconds']:.1f}",
+            ]
+        table.add_row(*cells)
+    return table
+
+
+def draw_learning_curves(results: Sequence[LockResult], path: Path) -> None:
+    """Draw return against online samples, one line a run."""
+    figure = Figure(figsize=(7.5, 4.2), layout="constrained")
+    axes = figure.add_subplot()
+    labelled: set[str] = set()
+    for result in results:
+        data = result.spec["data"]
+        label = f"optimal {data} data" if data in COLOURS else data
+        axes.plot(
+            [0, *(row["online_samples"] for row in result.rows)],
+            [0, *(row["eval_return"] for row in result.rows)],
+            color=COLOURS.get(data, OTHER_COLOUR),
+            marker="o",
+            markersize=3.5,
+            linewidth=1.6,
+            alpha=0.85,
+            label=None if label in labelled else label,
+        )
+        labelled.add(label)
+    axes.axhline(1.0, color="#888888", linestyle=":", linewidth=1)
+    axes.text(
+        0.995,
+        1.01,
+        "optimal policy",
+        transform=axes.get_yaxis_transform(),
+        ha="right",
+        va="bottom",
+        color="#666666",
+    )
+    horizons = sorted({result.spec["horizon"] for result in results})
+    axes.set_title(f"Hy-Q on the combination lock, H = {', '.join(map(str, horizons))}", loc="left")
+    axes.set_xlabel("online samples (every environment transition, roll-ins included)")
+    axes.set_ylabel("greedy return")
+    axes.set_ylim(-0.03, 1.1)
+    axes.set_xlim(left=0)
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value / 1000:,.0f}k" if value else "0")
+    axes.grid(alpha=0.25)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False, loc="center right")
+    buffer = BytesIO()
+    figure.savefig(buffer, format="png", dpi=130)
+    write_bytes(path, buffer.getvalue())

@@ -1,0 +1,110 @@
+"""Seeding, schedules, targets and files: small pieces everything else trusts."""
+
+import errno
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hyq.core.errors import HyqError
+from hyq.core.files import append_line, new_directory, read_json, write_bytes, write_json
+from hyq.core.schedules import PiecewiseLinear, constant
+from hyq.core.seeding import Streams
+from hyq.core.targets import optimality_target, td_error
+
+
+def test_streams_depend_on_seed_and_path_and_nothing_else() -> None:
+    first = Streams(3).generator("collect", 1).random(4)
+    Streams(3).generator("something", "else").random(100)
+    np.testing.assert_array_equal(first, Streams(3).generator("collect", 1).random(4))
+    others = [Streams(4).generator("collect", 1), Streams(3).generator("collect", 2)]
+    assert all(not np.array_equal(first, other.random(4)) for other in others)
+
+
+def test_stream_paths_do_not_collide_by_concatenation() -> None:
+    assert Streams(0).integer("a", "bc") != Streams(0).integer("ab", "c")
+    assert Streams(0).integer("a", 1) != Streams(0).integer("a", "1")
+
+
+def test_stream_integers_fit_every_seed_argument() -> None:
+    drawn = [Streams(s).integer("x") for s in range(2000)]
+    assert 0 <= min(drawn) < 2**25  # spread over the range ...
+    assert 2**30 < max(drawn) < 2**31  # ... and inside it
+
+
+def test_schedule_is_linear_between_knots_and_flat_outside() -> None:
+    schedule = PiecewiseLinear(((10.0, 1.0), (20.0, 3.0), (40.0, 2.0)))
+    assert [schedule(t) for t in (0, 10, 15, 20, 30, 40, 99)] == [1, 1, 2, 3, 2.5, 2, 2]
+    assert constant(0.3)(7) == 0.3
+
+
+@pytest.mark.parametrize("knots", [(), ((1.0, 0.0), (1.0, 1.0)), ((2.0, 0.0), (1.0, 1.0))])
+def test_schedule_refuses_times_that_do_not_increase(knots: tuple[tuple[float, float], ...]) -> None:
+    with pytest.raises(HyqError, match="increasing times"):
+        PiecewiseLinear(knots)
+
+
+def test_target_bootstraps_only_where_the_episode_goes_on() -> None:
+    target = optimality_target(
+        np.array([0.5, 0.5, 0.5, -1.0]),
+        np.array([1.0, 0.0, 1.0, 1.0]),
+        np.array([0.25, 0.25, 0.9, 0.2]),
+        (0.0, 1.0),
+    )
+    np.testing.assert_allclose(target, [0.75, 0.5, 1.0, 0.0])
+    np.testing.assert_allclose(td_error(np.array([1.0]), np.array([0.25])), [0.75])
+
+
+def test_targets_refuse_shapes_that_would_broadcast() -> None:
+    with pytest.raises(ValueError, match="one length"):
+        optimality_target(np.zeros((3, 1)), np.zeros(3), np.zeros(3), (0.0, 1.0))
+
+
+def test_a_new_directory_appears_whole_or_not_at_all(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "result"
+    with pytest.raises(RuntimeError), new_directory(path) as draft:
+        (draft / "half").write_text("x")
+        raise RuntimeError
+    assert list((tmp_path / "deep").iterdir()) == []
+    with new_directory(path) as draft:
+        (draft / "whole").write_text("x")
+    assert [p.name for p in path.iterdir()] == ["whole"]
+    with pytest.raises(HyqError, match="exists already"), new_directory(path):
+        pass
+
+
+def test_a_full_disk_is_one_clear_line_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_bytes(tmp_path / "kept", b"before")
+
+    def no_space(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", no_space)
+    with pytest.raises(HyqError, match="no space left"):
+        write_bytes(tmp_path / "kept", b"after")
+    with pytest.raises(HyqError, match="no space left"):
+        append_line(tmp_path / "log", "row")
+    with pytest.raises(HyqError, match="no space left"), new_directory(tmp_path / "new") as draft:
+        write_json(draft / "x.json", {})
+    assert (tmp_path / "kept").read_bytes() == b"before"
+    assert (tmp_path / "log").read_bytes() == b""
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["kept", "log"]
+
+
+def test_appending_cuts_off_what_a_kill_left_of_a_line(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    append_line(log, "one")
+    with log.open("a") as file:
+        file.write("tw")
+    append_line(log, "two")
+    assert log.read_text() == "one\ntwo\n"
+
+
+@pytest.mark.parametrize("content", ["{", "[1]"])
+def test_damaged_json_is_named(tmp_path: Path, content: str) -> None:
+    (tmp_path / "m.json").write_text(content)
+    with pytest.raises(HyqError, match=r"m\.json is damaged"):
+        read_json(tmp_path / "m.json")
