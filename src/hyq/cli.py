@@ -11,21 +11,23 @@ import sys
 for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(_variable, "1")
 
-from collections.abc import Callable, Iterator  # noqa: E402
-from pathlib import Path  # noqa: E402
-from typing import Annotated, Any  # noqa: E402
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Annotated, Any
 
-import tyro  # noqa: E402
-from rich.console import Console  # noqa: E402
-from rich.progress import Progress as Bar  # noqa: E402
-from rich.table import Table  # noqa: E402
+import tyro
+from rich.console import Console
+from rich.progress import Progress as Bar
+from rich.table import Table
 
-from hyq.core.errors import HyqError  # noqa: E402
-from hyq.data.dataset import Dataset  # noqa: E402
-from hyq.envs.combination_lock import LockSpec  # noqa: E402
-from hyq.experiments import lock  # noqa: E402
-from hyq.experts.lock import LockData, lock_dataset  # noqa: E402
-from hyq.report.lock import LockResult, draw_learning_curves, result_table  # noqa: E402
+from hyq.core.errors import HyqError
+from hyq.data.dataset import Dataset
+from hyq.envs.combination_lock import LockSpec
+from hyq.experiments import lock
+from hyq.experiments.methods import METHODS
+from hyq.experiments.specs import LockRun
+from hyq.experts.lock import LockData, lock_dataset
+from hyq.report.lock import LockResult, draw_learning_curves, result_table
 
 console = Console()
 Directory = Annotated[Path, tyro.conf.Positional]
@@ -41,11 +43,11 @@ def demo() -> None:
         console.rule(
             f"V-type Hy-Q, H=100, 500,000 transitions of optimal {data} data", align="left"
         )
-        watch(lock.start(lock.LockRun(data=data), path))
+        watch(lock.start(LockRun(data=data), path))
     report(*runs.values(), picture=out / "curves.png")
 
 
-def run_lock(spec: tyro.conf.OmitArgPrefixes[lock.LockRun], *, out: Path) -> None:
+def run_lock(spec: tyro.conf.OmitArgPrefixes[LockRun], *, out: Path) -> None:
     """Train V-type Hy-Q on the combination lock.
 
     Args:
@@ -54,6 +56,13 @@ def run_lock(spec: tyro.conf.OmitArgPrefixes[lock.LockRun], *, out: Path) -> Non
     """
     watch(lock.start(spec, out))
     report(out, picture=out / "curve.png")
+
+
+def methods() -> None:
+    """List the methods that can be run on the lock."""
+    for name, build in METHODS.items():
+        summary = (build.__doc__ or "").splitlines()[0]
+        console.print(f"  [bold]{name:<14}[/] {summary}", highlight=False)
 
 
 def resume(out: Directory) -> None:
@@ -137,25 +146,29 @@ def report(
 def watch(progress: Iterator[lock.Progress]) -> None:
     """Show a run as it goes on: a line an iteration, and a clock in between."""
     console.print(
-        "[dim]iteration  online samples   return    depth   residual offline / online   "
-        "mix   seconds[/]"
+        "[dim]iteration  online samples   return    depth   residual off / on      mix   seconds[/]"
     )
     with console.status("making the offline data, then collecting and fitting ..."):
         for update in progress:
             row = update.row
             console.print(
                 f"{row['iteration']:9d}  {row['online_samples']:14,d}  {row['eval_return']:7.3f}  "
-                f"{row['depth']:7.1f}   {row['offline_residual']:16.4f} / "
-                f"{row['online_residual']:6.4f}  {row['realised_offline_share']:4.2f}  "
+                f"{row['depth']:7.1f}   {_cell(row, 'offline_residual'):>7} / "
+                f"{_cell(row, 'online_residual'):<7} {_cell(row, 'realised_offline_share'):>7}  "
                 f"{sum(row['seconds'].values()):8.1f}",
                 highlight=False,
             )
+
+
+def _cell(row: dict[str, Any], name: str) -> str:
+    return f"{row[name]:.4f}" if name in row else "-"
 
 
 VERBS: dict[str, Callable[..., None]] = {
     "demo": demo,
     "run lock": run_lock,
     "resume": resume,
+    "methods": methods,
     "report": report,
     "data make lock": data_make_lock,
     "data show": data_show,
@@ -180,6 +193,9 @@ def main(arguments: list[str] | None = None) -> int:
             file=sys.stderr,
         )
         return 130
+    except BrokenPipeError:
+        # The reader went away, as `| head` does; nobody is left to tell.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0
 
 
@@ -206,9 +222,7 @@ def _parsed(verb: str, words: list[str]) -> Callable[[], Any]:
 
 def _no_verb(words: list[str]) -> int:
     if words and words[0] not in ("-h", "--help"):
-        raise HyqError(
-            f"no verb {' '.join(words[:3])!r}: choose from {', '.join(VERBS)} (hyq --help)"
-        )
+        raise HyqError(f"no verb {words[0]!r}: choose from {', '.join(VERBS)} (hyq --help)")
     console.print("hyq: one policy from logged data and live interaction together\n")
     for name, function in VERBS.items():
         summary = (function.__doc__ or "").splitlines()[0]

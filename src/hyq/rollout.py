@@ -4,10 +4,12 @@ An online sample is one environment transition. Whoever acts counts all of them,
 """
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
 
+from hyq.core.errors import HyqError
 from hyq.core.types import Array, FloatArray, Transitions
 
 VectorEnv = gym.vector.VectorEnv[Array, Array, Array]
@@ -47,10 +49,10 @@ def returns(env: VectorEnv, policy: Policy, steps: int, seed: int) -> FloatArray
     return total
 
 
-def uniform_actions(space: gym.Space[Array], count: int, rng: np.random.Generator) -> Array:
+def uniform_actions(space: gym.Space[Any], count: int, rng: np.random.Generator) -> Array:
     """Draw actions uniformly from a discrete or a bounded box space."""
     if isinstance(space, gym.spaces.Discrete):
         return space.start + rng.integers(space.n, size=count)
     if isinstance(space, gym.spaces.Box) and space.is_bounded():
         return rng.uniform(space.low, space.high, size=(count, *space.shape)).astype(space.dtype)
-    raise TypeError(f"no uniform distribution over {space}")
+    raise HyqError(f"there is no uniform action in {space}: collect with the Q-type instead")

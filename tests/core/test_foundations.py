@@ -40,7 +40,9 @@ def test_schedule_is_linear_between_knots_and_flat_outside() -> None:
 
 
 @pytest.mark.parametrize("knots", [(), ((1.0, 0.0), (1.0, 1.0)), ((2.0, 0.0), (1.0, 1.0))])
-def test_schedule_refuses_times_that_do_not_increase(knots: tuple[tuple[float, float], ...]) -> None:
+def test_schedule_refuses_times_that_do_not_increase(
+    knots: tuple[tuple[float, float], ...],
+) -> None:
     with pytest.raises(HyqError, match="increasing times"):
         PiecewiseLinear(knots)
 
@@ -61,11 +63,15 @@ def test_targets_refuse_shapes_that_would_broadcast() -> None:
         optimality_target(np.zeros((3, 1)), np.zeros(3), np.zeros(3), (0.0, 1.0))
 
 
+def fail_half_way(draft: Path) -> None:
+    (draft / "half").write_text("x")
+    (draft / "half").rename(draft / "nowhere" / "half")
+
+
 def test_a_new_directory_appears_whole_or_not_at_all(tmp_path: Path) -> None:
     path = tmp_path / "deep" / "result"
-    with pytest.raises(RuntimeError), new_directory(path) as draft:
-        (draft / "half").write_text("x")
-        raise RuntimeError
+    with pytest.raises(FileNotFoundError), new_directory(path) as draft:
+        fail_half_way(draft)
     assert list((tmp_path / "deep").iterdir()) == []
     with new_directory(path) as draft:
         (draft / "whole").write_text("x")

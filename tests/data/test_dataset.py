@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from hyq.core.errors import HyqError
+from hyq.core.files import file_digest
 from hyq.core.types import Transitions
 from hyq.data.dataset import Dataset, check_fits, same_provenance
 
@@ -109,8 +110,6 @@ def test_what_is_not_a_dataset_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_pickle_is_never_loaded(tmp_path: Path) -> None:
-    from hyq.core.files import file_digest
-
     Dataset(*toy(), PROVENANCE).save(tmp_path / "d")
     np.save(tmp_path / "d" / "reward.npy", np.array([{"a": 1}] * 6, dtype=object))
     manifest = json.loads((tmp_path / "d" / "manifest.json").read_text())

@@ -10,6 +10,7 @@ from scipy.linalg import hadamard
 
 import hyq.envs  # noqa: F401  (registers the environments)
 from hyq.core.errors import HyqError
+from hyq.core.types import IntArray
 from hyq.envs.combination_lock import BAD, CombinationLockVector, LockSpec, lock_parameters
 from hyq.rollout import lockstep, returns
 
@@ -20,7 +21,7 @@ def lanes(count: int, **parameters: float) -> CombinationLockVector:
 
 def test_gymnasium_accepts_the_single_lock() -> None:
     env = gym.make("hyq/CombinationLock-v0", horizon=5)
-    with pytest.warns(UserWarning):  # observations are unbounded, as Gaussian noise is
+    with pytest.warns(UserWarning, match="infinity"):  # Gaussian noise has no bound
         check_env(env.unwrapped)
 
 
@@ -103,7 +104,7 @@ def test_good_actions_alone_open_the_lock() -> None:
 def test_a_fall_pays_once_and_never_ends(probability: float, paid: float) -> None:
     env = lanes(8000, horizon=6, anti_reward_probability=probability)
 
-    def fall_at_once(h: int, observation: object) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    def fall_at_once(h: int, observation: object) -> IntArray:
         return (env.expert_action() + (h == 0)) % env.lock.actions
 
     total = returns(env, fall_at_once, 6, seed=0)

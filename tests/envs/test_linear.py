@@ -63,6 +63,16 @@ def test_a_mixed_action_moves_as_the_mixture_of_its_vertices() -> None:
     np.testing.assert_allclose(frequency, law, atol=5 * 0.5 / LANES**0.5)
 
 
+def test_an_action_off_the_simplex_is_played_as_its_nearest_point() -> None:
+    rewards = []
+    for action in ([1.0, 1.0, 0.0], [0.5, 0.5, 0.0], [1.0, 0.0, 0.0]):
+        env = make_convex_linear_mdp_vector(5, states=5, actions=3, dimension=3, horizon=1)
+        env.reset(seed=0)
+        rewards.append(env.step(np.tile(action, (5, 1)))[1])
+    np.testing.assert_allclose(rewards[0], rewards[1])
+    assert not np.allclose(rewards[0], rewards[2])
+
+
 def test_vertices_play_the_discrete_mdp() -> None:
     discrete = make_linear_mdp_vector(LANES, horizon=2)
     convex = make_convex_linear_mdp_vector(LANES, horizon=2)

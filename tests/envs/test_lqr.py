@@ -53,6 +53,21 @@ def test_simulation_matches_the_exact_values() -> None:
         assert abs(returns.mean() - system.policy_value(k, b)) < 5 * error
 
 
+def test_without_chance_the_value_is_the_return_of_one_trajectory() -> None:
+    rng = np.random.default_rng(0)
+    dynamics, control = rng.standard_normal((3, 3)), rng.standard_normal((3, 2))
+    system = LinearQuadratic(
+        dynamics, control, 2 * np.eye(3), 3 * np.eye(2), 4, noise_scale=0.0, initial_scale=0.0
+    )
+    gain, offset = rng.standard_normal((4, 2, 3)), rng.standard_normal((4, 2))
+    x, total = np.zeros(3), 0.0
+    for h in range(4):
+        u = -gain[h] @ x + offset[h]
+        total -= 2 * x @ x + 3 * u @ u
+        x = dynamics @ x + control @ u
+    assert system.policy_value(gain, offset) == pytest.approx(total, rel=1e-12)
+
+
 def test_no_affine_policy_found_by_search_beats_riccati() -> None:
     system = make_lqr_vector(1, horizon=2).system
     shape, size = (2, 2, 3), 12

@@ -19,6 +19,7 @@ NAMES = [
 
 # A regulator's states and actions are unbounded, which Gymnasium finds worth a remark.
 @pytest.mark.filterwarnings("ignore:.*A Box .* space m.* value is -?infinity:UserWarning")
+@pytest.mark.filterwarnings("ignore:.*For Box action spaces, we recommend:UserWarning")
 @pytest.mark.parametrize("name", NAMES)
 def test_gymnasium_accepts_the_single_environment(name: str) -> None:
     check_env(gym.make(name).unwrapped, skip_render_check=True)

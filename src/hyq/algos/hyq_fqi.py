@@ -14,19 +14,21 @@ brought data unlike any seen before.
 """
 
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Generic, Literal
 
 import numpy as np
 
+from hyq.algos.base import Snapshot, Step
 from hyq.core.errors import HyqError
+from hyq.core.schedules import PiecewiseLinear
 from hyq.core.seeding import Streams
 from hyq.core.targets import optimality_target, td_error
 from hyq.core.types import Array, FloatArray, Transitions
 from hyq.data.dataset import Dataset
 from hyq.data.mix import mixing_weights
-from hyq.data.online import Batch, OnlineStore
+from hyq.data.online import Batch, OnlineStore, pack, unpack
 from hyq.models.base import F, FunctionClass, Regression, ValueFunction
 from hyq.rollout import Policy, VectorEnv, lockstep, uniform_actions
 
@@ -37,9 +39,11 @@ class HyQConfig:
 
     iterations: int = 50
     """T, the number of iterations."""
-    collection: Literal["q-type", "v-type"] = "v-type"
-    offline_share: float | None = 0.5
-    """Weight of the offline data in every regression; None pools all rows equally."""
+    collection: Literal["q-type", "v-type", "none"] = "v-type"
+    """How to collect online tuples; with "none" this is offline FQI."""
+    offline_share: float | PiecewiseLinear | None = 0.5
+    """Weight of the offline data in every regression, possibly by iteration; None pools all rows
+    equally. A share of 0 or 1 leaves the other source out altogether."""
     value_range: tuple[float, float] = (0.0, 1.0)
     """Targets are kept inside this range: [0, V_max] in the paper."""
 
@@ -47,27 +51,19 @@ class HyQConfig:
         """Refuse settings that mean nothing."""
         if self.iterations < 1:
             raise HyqError(f"iterations must be at least 1, got {self.iterations}")
-        if self.collection not in ("q-type", "v-type"):
-            raise HyqError(f"collection must be 'q-type' or 'v-type', got {self.collection!r}")
-        mixing_weights(1, 1, self.offline_share)
+        if self.collection not in ("q-type", "v-type", "none"):
+            raise HyqError(
+                f"collection must be 'q-type', 'v-type' or 'none', got {self.collection!r}"
+            )
+        share = self.offline_share
+        shares = [v for _, v in share.knots] if isinstance(share, PiecewiseLinear) else [share]
+        for value in shares:
+            mixing_weights(1, 1, value)
 
-
-@dataclass(frozen=True)
-class Metrics:
-    """What one iteration tells about itself."""
-
-    online_samples: int
-    """Every environment transition so far, roll-ins included."""
-    realised_offline_share: float
-    """Weight the offline data had in the regressions, averaged over steps."""
-    offline_residual: float
-    """Root mean squared Bellman residual of the new f on the offline data."""
-    online_residual: float
-    """The same for the *old* f on the data its own policy just collected, which it had not seen.
-
-    This is the explore-or-terminate signal: large while the policy still finds surprises."""
-    seconds: dict[str, float] = field(compare=False)
-    """Wall time of collecting, making targets and fitting."""
+    def share_at(self, iteration: int) -> float | None:
+        """Return the offline share of an iteration, counted from 0."""
+        share = self.offline_share
+        return share(iteration) if isinstance(share, PiecewiseLinear) else share
 
 
 @dataclass(frozen=True)
@@ -81,42 +77,101 @@ class HyQState(Generic[F]):
     online_samples: int
 
 
-def hyq(
-    env: VectorEnv,
-    offline: Dataset,
-    family: FunctionClass[F],
-    config: HyQConfig,
-    streams: Streams,
-    state: HyQState[F] | None = None,
-) -> Iterator[tuple[HyQState[F], Metrics]]:
-    """Yield the state after every iteration; give the last one back to go on from it."""
-    horizon = offline.horizon
-    if state is None:
-        state = HyQState(0, (family.zero(),) * horizon, OnlineStore(), 0)
-    online, samples = OnlineStore(state.online.batches), state.online_samples
-    functions = state.functions
-    for t in range(state.iteration, config.iterations):
-        started = time.perf_counter()
-        batch, used = collect(env, functions, config, Streams(streams.integer("collect", t)))
-        online.add(batch)
-        samples += used
-        surprise = online_residual(functions, batch, config)
-        collected = time.perf_counter()
-        functions, fit = fitted_q_iteration(
-            offline, online, family, config, functions, Streams(streams.integer("fit", t))
+@dataclass(frozen=True)
+class HyQ(Generic[F]):
+    """Hy-Q with a function class. Its metrics are:
+
+    * `realised_offline_share`: weight the offline data had in the regressions, averaged over steps;
+    * `offline_residual`: root mean squared Bellman residual of the new f on the offline data;
+    * `online_residual`: the same for the *old* f on the data its own policy has just collected and
+      it has never seen. This is the explore-or-terminate signal: large while the policy still
+      finds surprises.
+    """
+
+    family: FunctionClass[F]
+    config: HyQConfig = HyQConfig()
+
+    def run(
+        self,
+        env: VectorEnv,
+        offline: Dataset,
+        streams: Streams,
+        state: HyQState[F] | None = None,
+    ) -> Iterator[Step[HyQState[F]]]:
+        """Alternate between collecting with the greedy policy and regressing on all data."""
+        if state is None:
+            zeros = (self.family.zero(),) * offline.horizon
+            state = HyQState(0, zeros, OnlineStore(), 0)
+        online, samples = OnlineStore(state.online.batches), state.online_samples
+        functions = state.functions
+        for t in range(state.iteration, self.config.iterations):
+            started = time.perf_counter()
+            metrics = {}
+            if self.config.collection != "none":
+                collecting = Streams(streams.integer("collect", t))
+                batch, used = collect(env, functions, self.config, collecting)
+                online.add(batch)
+                samples += used
+                metrics["online_residual"] = online_residual(functions, batch, self.config)
+            collected = time.perf_counter()
+            functions, fit = fitted_q_iteration(
+                offline,
+                online,
+                self.family,
+                self.config,
+                functions,
+                Streams(streams.integer("fit", t)),
+                self.config.share_at(t),
+            )
+            metrics["offline_residual"] = fit.offline_residual
+            metrics["realised_offline_share"] = fit.offline_share
+            yield Step(
+                state=HyQState(t + 1, functions, online, samples),
+                iteration=t + 1,
+                online_samples=samples,
+                policy=greedy_policy(functions),
+                metrics=metrics,
+                seconds={
+                    "collect": collected - started,
+                    "targets": fit.target_seconds,
+                    "fit": fit.fit_seconds,
+                },
+            )
+
+    def snapshot(self, state: HyQState[F]) -> Snapshot:
+        """Keep the functions and counters; append the newest batch."""
+        replaced: dict[str, Array] = {
+            f"{h}.{name}": array
+            for h, function in enumerate(state.functions)
+            for name, array in function.arrays().items()
+        }
+        replaced["horizon"] = np.array(len(state.functions))
+        replaced["iteration"] = np.array(state.iteration)
+        replaced["online_samples"] = np.array(state.online_samples)
+        if not state.online.batches:
+            return Snapshot(replaced, {})
+        rows, counts = pack(state.online.batches[-1])
+        return Snapshot(replaced, {**vars(rows), "counts": counts})
+
+    def restore(
+        self, replaced: Mapping[str, Array], appended: Sequence[Mapping[str, Array]]
+    ) -> HyQState[F]:
+        """Rebuild functions, counters and the online store."""
+        by_step: list[dict[str, Array]] = [{} for _ in range(int(replaced["horizon"]))]
+        for name, array in replaced.items():
+            h, dot, parameter = name.partition(".")
+            if dot:
+                by_step[int(h)][parameter] = array
+        batches = []
+        for columns in appended:
+            rows = {name: column for name, column in columns.items() if name != "counts"}
+            batches.append(unpack(Transitions(**rows), columns["counts"].tolist()))
+        return HyQState(
+            iteration=int(replaced["iteration"]),
+            functions=tuple(self.family.rebuild(arrays) for arrays in by_step),
+            online=OnlineStore(batches),
+            online_samples=int(replaced["online_samples"]),
         )
-        metrics = Metrics(
-            online_samples=samples,
-            realised_offline_share=fit.offline_share,
-            offline_residual=fit.offline_residual,
-            online_residual=surprise,
-            seconds={
-                "collect": collected - started,
-                "targets": fit.target_seconds,
-                "fit": fit.fit_seconds,
-            },
-        )
-        yield HyQState(t + 1, functions, online, samples), metrics
 
 
 def greedy_policy(functions: Sequence[ValueFunction]) -> Policy:
@@ -173,6 +228,7 @@ def fitted_q_iteration(
     config: HyQConfig,
     previous: tuple[F, ...],
     streams: Streams,
+    offline_share: float | None,
 ) -> tuple[tuple[F, ...], FitReport]:
     """Regress f_h on r + max f_{h+1}, for h from the last step to the first.
 
@@ -184,11 +240,12 @@ def fitted_q_iteration(
     shares, squares, target_seconds, fit_seconds = [], 0.0, 0.0, 0.0
     for h in reversed(range(horizon)):
         started = time.perf_counter()
-        logged = offline.at(h)
-        rows = Transitions.concatenate([logged, *online.at(h)])
+        logged = offline.at(h) if offline_share != 0.0 else offline.at(h)[:0]
+        collected = online.at(h) if offline_share != 1.0 else []
+        rows = Transitions.concatenate([logged, *collected])
         following = functions[h + 1] if h + 1 < horizon else None
         target = regression_target(rows, following, config)
-        weight = mixing_weights(len(logged), len(rows) - len(logged), config.offline_share)
+        weight = mixing_weights(len(logged), len(rows) - len(logged), offline_share)
         problem = Regression(rows.observation, rows.action, target, weight)
         target_seconds += (made := time.perf_counter()) - started
         functions[h] = family.fit(

@@ -10,6 +10,7 @@ import contextlib
 import fcntl
 import json
 import platform
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -18,8 +19,10 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from hyq.algos.base import Snapshot
 from hyq.core.errors import HyqError
 from hyq.core.files import append_line, new_directory, read_json, write_json
+from hyq.experiments.checkpoint import save_arrays
 
 MEASURED_PACKAGES = ("hyq", "gymnasium", "numpy", "scipy", "torch")
 
@@ -59,9 +62,16 @@ class RunDirectory:
         path = self.path / "summary.json"
         return read_json(path) if path.exists() else None
 
-    def finish(self, summary: Mapping[str, Any]) -> None:
-        """Write the result."""
+    @property
+    def checkpoint(self) -> Path:
+        """Where the state is kept while the run goes on."""
+        return self.path / "checkpoint"
+
+    def finish(self, summary: Mapping[str, Any], learned: Snapshot) -> None:
+        """Write what was learned and then the result, after which no checkpoint is needed."""
+        save_arrays(self.path / "final.safetensors", learned.replaced)
         write_json(self.path / "summary.json", summary)
+        shutil.rmtree(self.checkpoint, ignore_errors=True)
 
     @property
     def rows(self) -> list[dict[str, Any]]:

@@ -27,36 +27,36 @@ def ball_least_squares(
 ) -> FloatArray:
     """Return the minimiser of sum_i weight_i (<w, features_i> - target_i)^2 over ||w|| <= radius.
 
-    Of several minimisers it is the shortest. With G = V diag(eigenvalue) V' the weighted Gram
-    matrix and c = V' (moment), the KKT conditions say that the solution is
+    Of several minimisers it is the shortest. With sqrt(weight) features = U diag(s) V' and the
+    projected target c = U' sqrt(weight) target, the KKT conditions say that the solution is
 
-        w(mu) = V (c / (eigenvalue + mu)),   mu >= 0,   mu (||w(mu)|| - radius) = 0.
+        w(mu) = V (s c / (s^2 + mu)),   mu >= 0,   mu (||w(mu)|| - radius) = 0.
 
-    If w(0) lies outside the ball, mu is the root of 1/||w(mu)|| = 1/radius: that function is
+    If w(0) lies outside the ball, mu is the root of 1/||w(mu)|| = 1/radius: the left-hand side is
     concave and increasing, so Newton's method from mu = 0 climbs to the root without overshoot.
     """
-    rows = np.asarray(features, dtype=np.float64)
-    weighted = rows * weight[:, None]
-    gram, moment = weighted.T @ rows, weighted.T @ target
-    eigenvalue, basis = np.linalg.eigh(gram)
-    rounding = 10 * len(eigenvalue) * np.finfo(np.float64).eps
-    seen = eigenvalue > rounding * max(eigenvalue[-1], 0.0)
-    eigenvalue, basis = eigenvalue[seen], basis[:, seen]
-    coordinate: FloatArray = basis.T @ moment
+    root = np.sqrt(weight)
+    left, singular, right = np.linalg.svd(
+        np.asarray(features, dtype=np.float64) * root[:, None], full_matrices=False
+    )
+    rounding = max(features.shape) * np.finfo(np.float64).eps
+    seen = singular > rounding * singular[0]
+    left, singular, right = left[:, seen], singular[seen], right[seen]
+    coordinate = left.T @ (root * target)
 
-    solution: FloatArray = coordinate / eigenvalue
+    solution: FloatArray = coordinate / singular
     if np.linalg.norm(solution) <= radius:
-        return np.asarray(basis @ solution)
+        return np.asarray(solution @ right)
     mu = 0.0
     for _ in range(_NEWTON_STEPS):
-        solution = coordinate / (eigenvalue + mu)
+        solution = singular * coordinate / (singular**2 + mu)
         length = np.linalg.norm(solution)
-        slope = solution @ (solution / (eigenvalue + mu)) / length**2
+        slope = solution @ (solution / (singular**2 + mu)) / length**2
         climbed = mu + float((length / radius - 1.0) / slope)
         if climbed <= mu:
             break
         mu = climbed
-    return np.asarray(basis @ (solution * min(1.0, radius / float(np.linalg.norm(solution)))))
+    return np.asarray(solution * min(1.0, radius / float(np.linalg.norm(solution))) @ right)
 
 
 def check_radius(radius: float) -> None:

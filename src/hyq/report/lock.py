@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from matplotlib.figure import Figure
+from rich.box import SIMPLE
 from rich.table import Table
 
 from hyq.core.files import write_bytes
@@ -33,7 +34,9 @@ class LockResult:
 
 def result_table(results: Sequence[LockResult]) -> Table:
     """Lay out one line a run."""
-    table = Table(title="Hy-Q on the combination lock", title_justify="left")
+    table = Table(
+        title="Hy-Q on the combination lock", title_justify="left", box=SIMPLE, padding=(0, 0, 0, 1)
+    )
     table.add_column("data")
     for name in ("H", "anti", "seed", "solved", "return", "online", "offline", "iter", "sec"):
         table.add_column(name, justify="right")
@@ -46,7 +49,7 @@ def result_table(results: Sequence[LockResult]) -> Table:
             str(spec["seed"]),
         ]
         if summary is None:
-            cells += ["unfinished"]
+            cells += ["not yet"]
         else:
             cells += [
                 "[green]yes[/]" if summary["solved"] else "[red]no[/]",

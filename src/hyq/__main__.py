@@ -1,0 +1,7 @@
+"""Let `python -m hyq` do what the `hyq` command does."""
+
+import sys
+
+from hyq.cli import main
+
+sys.exit(main())

@@ -1,0 +1,62 @@
+"""What a runner asks of an algorithm: steps to watch, a policy to judge, a state to save.
+
+An algorithm is a small frozen object made of its settings. Its `run` is a generator, so whoever
+iterates decides about logging, evaluation, checkpoints and when to stop; the loop knows of none.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
+
+from hyq.core.seeding import Streams
+from hyq.core.types import Array
+from hyq.data.dataset import Dataset
+from hyq.rollout import Policy, VectorEnv
+
+S = TypeVar("S")
+
+
+@dataclass(frozen=True)
+class Step(Generic[S]):
+    """What one iteration of an algorithm left behind."""
+
+    state: S
+    """Everything the next iteration depends on."""
+    iteration: int
+    """Counts from 1, through interruptions."""
+    online_samples: int
+    """Every environment transition so far, roll-ins included; 0 for offline methods."""
+    policy: Policy
+    """The policy to judge now."""
+    metrics: Mapping[str, float]
+    """What the iteration tells about itself; each algorithm's file says what its names mean."""
+    seconds: Mapping[str, float]
+    """Where the wall time went."""
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A state as named arrays, split by how it grows."""
+
+    replaced: Mapping[str, Array]
+    """Parts that every iteration makes anew, such as parameters."""
+    appended: Mapping[str, Array]
+    """What the newest iteration added to a part that only grows, such as collected data."""
+
+
+class Algorithm(Protocol[S]):
+    """A method that learns from logged data, from an environment, or from both."""
+
+    def run(
+        self, env: VectorEnv, offline: Dataset, streams: Streams, state: S | None = None
+    ) -> Iterator[Step[S]]:
+        """Yield after every iteration; a state given in is gone on from, to the bit."""
+        ...
+
+    def snapshot(self, state: S) -> Snapshot:
+        """Turn a state into arrays."""
+        ...
+
+    def restore(self, replaced: Mapping[str, Array], appended: Sequence[Mapping[str, Array]]) -> S:
+        """Turn arrays back into the state: the newest `replaced`, and every `appended` in order."""
+        ...

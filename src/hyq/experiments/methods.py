@@ -1,0 +1,53 @@
+"""The methods that can be run on the lock: one line each, built from the spec they run under."""
+
+from collections.abc import Callable
+from typing import Any
+
+from hyq.algos.base import Algorithm
+from hyq.algos.hyq_fqi import HyQ, HyQConfig
+from hyq.core.errors import HyqError
+from hyq.core.schedules import PiecewiseLinear
+from hyq.experiments.specs import LockRun
+from hyq.models.block import BlockClass, BlockFunction
+
+
+def build(spec: LockRun) -> Algorithm[Any]:
+    """Make the algorithm a spec names."""
+    if spec.method not in METHODS:
+        raise HyqError(f"no method {spec.method!r}: choose from {', '.join(METHODS)}")
+    return METHODS[spec.method](spec)
+
+
+def hyq(spec: LockRun, **changes: Any) -> HyQ[BlockFunction]:
+    """V-type Hy-Q, the paper's algorithm: offline and online data in every regression."""
+    settings = {
+        "iterations": spec.iterations,
+        "offline_share": spec.offline_share,
+        "value_range": (0.0, spec.lock.max_return),
+    }
+    family = BlockClass(spec.lock.observation_dim, spec.actions, v_max=spec.lock.max_return)
+    return HyQ(family, HyQConfig(**{**settings, **changes}))
+
+
+def offline_fqi(spec: LockRun) -> HyQ[BlockFunction]:
+    """Fitted Q-iteration on the offline data alone."""
+    return hyq(spec, collection="none", offline_share=1.0)
+
+
+def online_only(spec: LockRun) -> HyQ[BlockFunction]:
+    """Hy-Q without its offline data: what greedy exploration finds by itself."""
+    return hyq(spec, offline_share=0.0)
+
+
+def warm_start(spec: LockRun) -> HyQ[BlockFunction]:
+    """Learn offline once, then go on with online data only: the forgetting the paper warns of."""
+    return hyq(spec, offline_share=PiecewiseLinear(((0.0, 1.0), (1.0, 0.0))))
+
+
+METHODS: dict[str, Callable[[LockRun], Algorithm[Any]]] = {
+    "hyq": hyq,
+    "offline-fqi": offline_fqi,
+    "online-only": online_only,
+    "warm-start": warm_start,
+}
+"""Every method by name."""

@@ -1,0 +1,101 @@
+"""Experiments as data: a frozen spec says everything a run depends on."""
+
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import get_args
+
+from hyq.core.errors import HyqError
+from hyq.data.dataset import Dataset, check_fits, same_provenance
+from hyq.data.mix import mixing_weights
+from hyq.envs.combination_lock import CombinationLockVector, LockSpec, lock_parameters
+from hyq.experts.lock import LockData, lock_dataset, lock_provenance
+
+
+@dataclass(frozen=True)
+class LockRun:
+    """One run of one method on one lock. Equal specs are the same run."""
+
+    method: str = "hyq"
+    """What learns: see `hyq methods`."""
+    data: str = "occupancy"
+    """Offline data: 'occupancy' or 'trajectory' (made from the seed), or a dataset's directory."""
+    horizon: int = 100
+    """H, the number of digits of the lock; the paper uses 100."""
+    seed: int = 0
+    """Chooses the lock, the data made for it, and every random number of the run."""
+    offline_samples: int = 500_000
+    """Transitions of offline data to make (a directory brings its own)."""
+    m_on: int = 10
+    """Online tuples collected for every step in every iteration."""
+    iterations: int = 500
+    """Give up after this many iterations ..."""
+    online_budget: int = 25_000_000
+    """... or when this many online samples are spent; the paper's figure ends at 25 million."""
+    offline_share: float = 0.5
+    """Weight of the offline data in every regression."""
+    anti_reward_probability: float = 0.5
+    """Chance that a fall pays 0.1: 0.5 as in the released setting, 1.0 as in the paper's text."""
+    actions: int = 10
+    """Number of actions."""
+    noise: float = 0.1
+    """Standard deviation of the observation noise."""
+    dense: bool = False
+    """Pay for every good step instead of for falling."""
+    variable_latent: bool = False
+    """Redraw the latent state from its own noisy code after each observation."""
+    evaluation_episodes: int = 200
+    """Episodes of the greedy policy played after every iteration; they do not count as samples."""
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot run, before anything is made."""
+        for name in ("m_on", "evaluation_episodes", "iterations", "online_budget"):
+            if getattr(self, name) < 1:
+                raise HyqError(f"{name} must be at least 1, got {getattr(self, name)}")
+        if self.seed < 0:
+            raise HyqError(f"seed must not be negative, got {self.seed}")
+        if self.offline_samples < self.horizon:
+            raise HyqError(
+                f"offline_samples must be at least the horizon, {self.horizon}, "
+                f"got {self.offline_samples}"
+            )
+        _ = self.lock
+        mixing_weights(1, 1, self.offline_share)
+
+    @property
+    def lock(self) -> LockSpec:
+        """The environment."""
+        return LockSpec(
+            horizon=self.horizon,
+            actions=self.actions,
+            anti_reward_probability=self.anti_reward_probability,
+            noise=self.noise,
+            dense=self.dense,
+            variable_latent=self.variable_latent,
+            instance_seed=self.seed,
+        )
+
+    @property
+    def id(self) -> str:
+        """A name that tells this run from others of a suite."""
+        changed = {
+            field.name: getattr(self, field.name)
+            for field in fields(self)
+            if field.name not in ("method", "data", "horizon", "seed")
+            and getattr(self, field.name) != field.default
+        }
+        details = "".join(f"-{name}={value}" for name, value in changed.items())
+        return f"{self.method}-{self.data}-h{self.horizon}{details}-s{self.seed}"
+
+    def dataset(self) -> Dataset:
+        """Make or load the offline data, and see that it is of this lock."""
+        if self.data in get_args(LockData):
+            return lock_dataset(self.lock, self.data, self.offline_samples, self.seed)  # type: ignore[arg-type]
+        if not Path(self.data).exists():
+            raise HyqError(
+                f"no dataset at {self.data!r}: give 'occupancy', 'trajectory' or a directory "
+                "made by 'hyq data make lock'"
+            )
+        dataset = Dataset.load(Path(self.data))
+        same_provenance(dataset, lock_provenance(self.lock))
+        check_fits(dataset, CombinationLockVector(1, **lock_parameters(self.lock)), self.horizon)
+        return dataset

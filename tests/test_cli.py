@@ -1,0 +1,106 @@
+"""The command as a person meets it: help, results, and one-line refusals."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from hyq.cli import VERBS, main
+
+QUICK = ["--horizon", "6", "--offline-samples", "6000"]
+
+
+def complaint(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+    """Run a command that must fail, and return its one line of complaint."""
+    assert main(words) == 2
+    text = capsys.readouterr().err
+    assert text.startswith("hyq: ")
+    assert text.count("\n") == 1
+    return text
+
+
+def test_help_lists_every_verb(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 0
+    listed = capsys.readouterr().out
+    assert all(f"hyq {verb}" in listed for verb in VERBS)
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_teaches(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main([*verb.split(), "--help"])
+    assert stop.value.code == 0
+    assert f"usage: hyq {verb}" in capsys.readouterr().out
+
+
+def test_run_report_and_data_go_together(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data, run = str(tmp_path / "data"), tmp_path / "run"
+    words = ["data", "make", "lock", "--kind", "occupancy", "--horizon", "6", "--size", "6000"]
+    assert main([*words, "--out", data]) == 0
+    assert "6,000" in capsys.readouterr().out
+    assert main(["run", "lock", "--horizon", "6", "--data", data, "--out", str(run)]) == 0
+    summary = json.loads((run / "summary.json").read_text())
+    assert summary["solved"]
+    assert (run / "curve.png").read_bytes().startswith(b"\x89PNG")
+    capsys.readouterr()
+    assert main(["report", str(run), str(run), "--picture", str(tmp_path / "both.png")]) == 0
+    assert capsys.readouterr().out.count("yes") == 2
+    assert (tmp_path / "both.png").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["fly"], "no verb 'fly'"),
+        (["run", "lock", "--data", "neither"], "no dataset at 'neither'"),
+        (["run", "lock", "--horizon", "many"], "--horizon"),
+        (["run", "lock", "--horizon", "-3"], "horizon >= 1"),
+        (["run", "lock", "--colour", "blue"], "--colour"),
+        (["run", "lock", "--offline-share", "7"], "offline_share must lie in"),
+        (["data", "make", "lock", "--kind", "best"], "best"),
+        (["data", "make", "lock", "--kind", "occupancy", "--size", "5"], "at least 100"),
+    ],
+)
+def test_bad_input_is_one_line_and_writes_nothing(
+    words: list[str], says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert says in complaint([*words, "--out", str(tmp_path / "out")], capsys)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_missing_things_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "--out" in complaint(["run", "lock"], capsys)
+    assert "not a run" in complaint(["resume", str(tmp_path)], capsys)
+    assert "not a dataset" in complaint(["data", "show", str(tmp_path / "none")], capsys)
+    assert "at least one run" in complaint(["report"], capsys)
+
+
+def test_an_existing_output_is_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "mine").write_text("precious")
+    words = ["run", "lock", *QUICK, "--out", str(tmp_path / "mine")]
+    assert "exists already" in complaint(words, capsys)
+    assert (tmp_path / "mine").read_text() == "precious"
+
+
+def test_control_c_leaves_a_run_that_goes_on(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    words = ["run", "lock", "--data", "trajectory", "--horizon", "30", "--offline-samples", "300",
+             "--m-on", "1", "--iterations", "6", "--out", str(out)]  # fmt: skip
+    command = [sys.executable, "-m", "hyq", *words]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    deadline = time.monotonic() + 120
+    while not (out / "records.jsonl").exists() and time.monotonic() < deadline:
+        time.sleep(0.005)
+    process.send_signal(signal.SIGINT)
+    _, complained = process.communicate()
+    assert process.returncode == 130
+    assert complained.decode().count("\n") == 1
+    assert "hyq resume" in complained.decode()
+    assert main(["resume", str(out)]) == 0
+    assert json.loads((out / "summary.json").read_text())["iterations"] == 6
