@@ -1,6 +1,7 @@
 """The `hyq` command: one table of verbs, each an ordinary function."""
 
 import contextlib
+import importlib
 import io
 import os
 import re
@@ -13,21 +14,28 @@ for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import tyro
 from rich.console import Console
 from rich.progress import Progress as Bar
+from rich.progress import TimeElapsedColumn
 from rich.table import Table
 
 from hyq.core.errors import HyqError
+from hyq.core.seeding import Streams
 from hyq.data.dataset import Dataset
 from hyq.envs.combination_lock import LockSpec
 from hyq.experiments import lock
+from hyq.experiments.launch import Event, SuiteDirectory, launch, pending
 from hyq.experiments.methods import METHODS
 from hyq.experiments.specs import LockRun
+from hyq.experiments.suites import SUITES, Preset, Suite
 from hyq.experts.lock import LockData, lock_dataset
+from hyq.report.figure import draw_suite
 from hyq.report.lock import LockResult, draw_learning_curves, result_table
+from hyq.report.page import write_page
+from hyq.report.suite import SuiteResult, suite_table
 
 console = Console()
 Directory = Annotated[Path, tyro.conf.Positional]
@@ -73,6 +81,90 @@ def resume(out: Directory) -> None:
     """
     watch(lock.resume(out))
     report(out, picture=out / "curve.png")
+
+
+def reproduce(
+    suite: Annotated[Literal["lock", "briee"], tyro.conf.Positional],
+    *,
+    out: Path | None = None,
+    preset: Preset = "full",
+    workers: int = os.cpu_count() or 1,
+    retry: bool = False,
+    ray: str | None = None,
+) -> None:
+    """Run a whole comparison, or go on with it, and write its figure, table and page.
+
+    Args:
+        suite: lock: every method on both datasets. briee: Hy-Q against BRIEE as the lock grows.
+        out: Directory of the suite; where it exists already, only what is missing is run.
+        preset: full is the paper's setting with five replicates; quick takes minutes.
+        workers: Runs at a time, one thread each.
+        retry: Run again what failed before.
+        ray: Run on a Ray cluster instead: its address, or 'local' to start one here.
+    """
+    if workers < 1:
+        raise HyqError(f"workers must be at least 1, got {workers}")
+    chosen = SUITES[suite](preset)
+    directory = SuiteDirectory.prepare(out or Path("runs") / f"{suite}-{preset}", chosen)
+    runs = pending(directory, chosen, retry)
+    if ray is None:
+        events = launch(directory, runs, workers)
+    else:
+        events = _ray_launcher()(directory, runs, None if ray == "local" else ray)
+    watch_suite(directory, chosen, events)
+    report_suite(directory.path)
+
+
+def _ray_launcher() -> Callable[..., Iterator[Event | None]]:
+    try:
+        module = importlib.import_module("hyq.experiments.launch_ray")
+    except ImportError:
+        raise HyqError("--ray needs Ray: install it with pip install 'hyq[ray]'") from None
+    launcher: Callable[..., Iterator[Event | None]] = module.launch_ray
+    return launcher
+
+
+def watch_suite(directory: SuiteDirectory, suite: Suite, events: Iterator[Event | None]) -> None:
+    """Show how many runs are done, what is under way, and every failure as it happens."""
+    finished = sum(directory.is_finished(run) for run in suite.runs)
+    for run in suite.runs:
+        if (error := directory.failure(run)) is not None:
+            console.print(f"[red]failed before[/] {run.id}: {error.splitlines()[-1]} (--retry)")
+    with Bar(*Bar.get_default_columns(), TimeElapsedColumn(), console=console) as bar:
+        task = bar.add_task(suite.name, total=len(suite.runs), completed=finished)
+        for event in events:
+            if event is None:
+                bar.update(task, description=_under_way(directory, suite))
+                continue
+            if event.outcome == "finished":
+                bar.advance(task)
+            else:
+                reason = (directory.failure(event.spec) or "its worker died").splitlines()[-1]
+                bar.console.print(f"[red]{event.outcome}[/] {event.spec.id}: {reason}")
+
+
+def _under_way(directory: SuiteDirectory, suite: Suite) -> str:
+    active = [
+        f"{run.method} {row['online_samples']:,} samples, return {row['eval_return']:.2f}"
+        for run in suite.runs
+        if not directory.is_finished(run)
+        and directory.failure(run) is None
+        and (row := directory.progress(run)) is not None
+    ]
+    return "; ".join(active[:2]) or suite.name
+
+
+def report_suite(path: Directory) -> None:
+    """Write the figure and the page of a suite from its records, finished or not.
+
+    Args:
+        path: The suite's directory.
+    """
+    result = SuiteResult.read(path)
+    draw_suite(result, path / "figure.png")
+    write_page(result, path / "report.html", Streams(0).generator("report"))
+    console.print(suite_table(result, Streams(0).generator("report")))
+    console.print(f"figure: {path / 'figure.png'}   page: {path / 'report.html'}")
 
 
 def data_make_lock(
@@ -169,6 +261,8 @@ VERBS: dict[str, Callable[..., None]] = {
     "run lock": run_lock,
     "resume": resume,
     "methods": methods,
+    "reproduce": reproduce,
+    "report suite": report_suite,
     "report": report,
     "data make lock": data_make_lock,
     "data show": data_show,

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from hyq.algos.base import Algorithm
+from hyq.algos.bc import BC, BCConfig
 from hyq.algos.hyq_fqi import HyQ, HyQConfig
 from hyq.core.errors import HyqError
 from hyq.core.schedules import PiecewiseLinear
@@ -44,10 +45,16 @@ def warm_start(spec: LockRun) -> HyQ[BlockFunction]:
     return hyq(spec, offline_share=PiecewiseLinear(((0.0, 1.0), (1.0, 0.0))))
 
 
+def bc(spec: LockRun) -> BC:
+    """Behaviour cloning of the offline data."""
+    return BC(BCConfig(iterations=spec.iterations))
+
+
 METHODS: dict[str, Callable[[LockRun], Algorithm[Any]]] = {
     "hyq": hyq,
     "offline-fqi": offline_fqi,
     "online-only": online_only,
     "warm-start": warm_start,
+    "bc": bc,
 }
 """Every method by name."""

@@ -1,0 +1,112 @@
+"""Realizability and Bellman completeness, each with a witness when it fails (Assumption 1)."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from hyq.core.mdp import FiniteMDP
+from hyq.core.types import FloatArray
+
+_TOLERANCE = 1e-8
+
+
+@dataclass(frozen=True)
+class Witness:
+    """The worst place at which a class fails."""
+
+    step: int
+    state: int
+    action: int
+    gap: float
+    """Distance there between what should be in the class and the nearest that is."""
+    source: FloatArray
+    """What should be in the class at `step`: Q*_h, or T f_{h+1}."""
+    of: FloatArray | None = None
+    """The f_{h+1} (or its weights) whose backup leaves the class; None for realizability."""
+    reason: str = "no member is near"
+
+    def __str__(self) -> str:
+        """Say it in a line."""
+        what = "Q*" if self.of is None else "T f"
+        return (
+            f"at step {self.step}, state {self.state}, action {self.action}: {what} is off by "
+            f"{self.gap:.3g} ({self.reason})"
+        )
+
+
+def finite_realizability(mdp: FiniteMDP, tables: FloatArray) -> Witness | None:
+    """Return None if Q*_h is in F_h for all h; `tables` has shape (H, K, S, A)."""
+    found = [_nearest(q, tables[h], h, None) for h, q in enumerate(mdp.optimal_q())]
+    return _worst(found)
+
+
+def finite_completeness(mdp: FiniteMDP, tables: FloatArray) -> Witness | None:
+    """Return None if T f_{h+1} is in F_h for every f_{h+1} in F_{h+1} (f_H = 0 included)."""
+    last = mdp.horizon - 1
+    found = [_nearest(mdp.bellman(last, None), tables[last], last, np.zeros_like(tables[0, 0]))]
+    for h in range(last):
+        found += [_nearest(mdp.bellman(h, f), tables[h], h, f) for f in tables[h + 1]]
+    return _worst(found)
+
+
+def linear_realizability(
+    mdp: FiniteMDP, features: FloatArray, radius: float = math.inf
+) -> Witness | None:
+    """Return None if every Q*_h is <w, phi> for some ||w|| <= radius."""
+    return _worst([_projected(q, features, radius, h, None) for h, q in enumerate(mdp.optimal_q())])
+
+
+def linear_completeness(
+    mdp: FiniteMDP,
+    features: FloatArray,
+    rng: np.random.Generator,
+    radius: float = math.inf,
+    draws: int = 200,
+) -> Witness | None:
+    """Look for ||w|| <= radius whose backup T <w, phi> is not in the class at some step.
+
+    A witness proves a failure. None is evidence only: `draws` random directions, which almost
+    surely find any failure that a set of weights of more than about 1/draws of them has.
+    """
+    dimension = features.shape[-1]
+    directions = rng.standard_normal((draws, dimension))
+    directions /= np.linalg.norm(directions, axis=1, keepdims=True)
+    scale = radius if math.isfinite(radius) else 1.0
+    last = mdp.horizon - 1
+    found = [_projected(mdp.bellman(last, None), features, radius, last, np.zeros(dimension))]
+    for weights in (np.zeros(dimension), *(scale * directions)):
+        f = features @ weights
+        found += [_projected(mdp.bellman(h, f), features, radius, h, weights) for h in range(last)]
+    return _worst(found)
+
+
+def _nearest(
+    source: FloatArray, members: FloatArray, h: int, of: FloatArray | None
+) -> Witness | None:
+    distance = np.abs(members - source)
+    nearest = distance[distance.max(axis=(1, 2)).argmin()]
+    state, action = np.unravel_index(nearest.argmax(), nearest.shape)
+    gap = float(nearest[state, action])
+    return Witness(h, int(state), int(action), gap, source, of) if gap > _TOLERANCE else None
+
+
+def _projected(
+    source: FloatArray, features: FloatArray, radius: float, h: int, of: FloatArray | None
+) -> Witness | None:
+    matrix = features.reshape(-1, features.shape[-1])
+    weights = np.linalg.lstsq(matrix, source.ravel(), rcond=None)[0]
+    error = np.abs(features @ weights - source)
+    state, action = np.unravel_index(error.argmax(), error.shape)
+    gap = float(error[state, action])
+    if gap > _TOLERANCE:
+        return Witness(h, int(state), int(action), gap, source, of, "not linear in the features")
+    excess = float(np.linalg.norm(weights)) - radius
+    if excess > _TOLERANCE:
+        reason = f"its shortest weights are {excess:.3g} longer than B_W"
+        return Witness(h, int(state), int(action), excess, source, of, reason)
+    return None
+
+
+def _worst(found: list[Witness | None]) -> Witness | None:
+    return max((w for w in found if w is not None), key=lambda w: w.gap, default=None)

@@ -1,0 +1,176 @@
+"""Running a suite on all cores, so that nothing is lost and nothing is done twice.
+
+A run's directory is the only truth: a finished run has a summary, an unfinished one a checkpoint,
+and one that failed leaves its error beside them. Killing anything at any moment therefore costs at
+most the work since the last checkpoint of the runs under way, and starting again goes on from it.
+"""
+
+import json
+import os
+import signal
+import threading
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import asdict, dataclass
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Literal
+
+from hyq.core.errors import HyqError
+from hyq.core.files import new_directory, read_json, write_bytes, write_json
+from hyq.experiments import lock
+from hyq.experiments.records import circumstances
+from hyq.experiments.specs import LockRun
+from hyq.experiments.suites import Suite
+
+Outcome = Literal["finished", "failed", "lost"]
+"""A run is lost when its worker died; it is started again ..."""
+MOST_LOSSES = 3
+"""... unless it keeps killing its workers."""
+
+
+@dataclass(frozen=True)
+class SuiteDirectory:
+    """A suite on disk."""
+
+    path: Path
+
+    @classmethod
+    def prepare(cls, path: Path, suite: Suite) -> "SuiteDirectory":
+        """Begin the suite in a new directory, or open the one where it was begun."""
+        ids = [run.id for run in suite.runs]
+        if not path.exists():
+            with new_directory(path) as draft:
+                content = {"suite": suite.name, "title": suite.title, "runs": ids}
+                write_json(draft / "suite.json", content | circumstances())
+        elif read_json(path / "suite.json").get("runs") != ids:
+            raise HyqError(f"{path} holds another suite: choose another directory")
+        return cls(path)
+
+    def run_path(self, spec: LockRun) -> Path:
+        """Where a run lives."""
+        return self.path / "runs" / spec.id
+
+    def failure_path(self, spec: LockRun) -> Path:
+        """Where a run's error is kept."""
+        return self.path / "failures" / f"{spec.id}.txt"
+
+    def is_finished(self, spec: LockRun) -> bool:
+        """Tell whether a run has its result."""
+        return (self.run_path(spec) / "summary.json").exists()
+
+    def failure(self, spec: LockRun) -> str | None:
+        """Return the error a run ended with, if it did."""
+        path = self.failure_path(spec)
+        return path.read_text() if path.exists() else None
+
+    def progress(self, spec: LockRun) -> dict[str, float] | None:
+        """Return the newest record of a run under way."""
+        path = self.run_path(spec) / "records.jsonl"
+        lines = path.read_text().split("\n")[:-1] if path.exists() else []
+        return json.loads(lines[-1]) if lines else None
+
+
+@dataclass(frozen=True)
+class Event:
+    """A change that a watcher may want to show."""
+
+    spec: LockRun
+    outcome: Outcome
+
+
+def pending(directory: SuiteDirectory, suite: Suite, retry: bool) -> list[LockRun]:
+    """List the runs still to do; one that failed waits until a retry is asked for."""
+    runs = [run for run in suite.runs if not directory.is_finished(run)]
+    if retry:
+        for run in runs:
+            directory.failure_path(run).unlink(missing_ok=True)
+    return [run for run in runs if directory.failure(run) is None]
+
+
+def launch(
+    directory: SuiteDirectory, runs: Sequence[LockRun], workers: int, beat: float = 0.5
+) -> Iterator[Event | None]:
+    """Run everything on a pool of processes; yield what happened, or None at every beat."""
+    waiting = list(reversed(runs))
+    losses: Counter[str] = Counter()
+    pool = _pool(workers)
+    under_way: dict[Future[Outcome], LockRun] = {}
+    try:
+        while waiting or under_way:
+            while waiting and len(under_way) < workers:
+                run = waiting.pop()
+                under_way[pool.submit(execute, directory.path, asdict(run))] = run
+            done, _ = wait(under_way, timeout=beat, return_when=FIRST_COMPLETED)
+            if not done:
+                yield None
+            broken = False
+            for future in done:
+                run = under_way.pop(future)
+                try:
+                    yield Event(run, future.result())
+                except BrokenProcessPool:
+                    broken = True
+                    losses[run.id] += 1
+                    if losses[run.id] > MOST_LOSSES:
+                        _record_failure(directory, run, "its worker died again and again")
+                        yield Event(run, "failed")
+                    else:
+                        waiting.append(run)
+                        yield Event(run, "lost")
+            if broken:
+                # A dead worker takes the whole pool with it; the others' checkpoints remain.
+                waiting += under_way.values()
+                under_way.clear()
+                pool.shutdown(wait=True, cancel_futures=True)
+                pool = _pool(workers)
+    finally:
+        for process in list((pool._processes or {}).values()):
+            process.terminate()
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+def execute(
+    path: Path, settings: dict[str, object], after_each: Callable[[], None] = lambda: None
+) -> Outcome:
+    """Start or resume one run, to its end; called in a worker."""
+    spec = LockRun(**settings)  # type: ignore[arg-type]
+    directory = SuiteDirectory(path)
+    out = directory.run_path(spec)
+    try:
+        steps = lock.resume(out) if out.exists() else lock.start(spec, out)
+        for _ in steps:
+            after_each()
+    except Exception as error:  # a failed run must not end the suite, and is shown by name
+        reason = str(error) if isinstance(error, HyqError) else traceback.format_exc()
+        _record_failure(directory, spec, reason)
+        return "failed"
+    return "finished"
+
+
+def _record_failure(directory: SuiteDirectory, spec: LockRun, reason: str) -> None:
+    path = directory.failure_path(spec)
+    path.parent.mkdir(exist_ok=True)
+    write_bytes(path, reason.encode())
+
+
+def _pool(workers: int) -> ProcessPoolExecutor:
+    return ProcessPoolExecutor(
+        workers, mp_context=get_context("spawn"), initializer=_begin_worker, initargs=(os.getpid(),)
+    )
+
+
+def _begin_worker(parent: int) -> None:
+    """End this worker when its parent is killed, so that a suite started again finds no rival."""
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(0.1)
+        os._exit(1)
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
+    threading.Thread(target=watch, daemon=True).start()

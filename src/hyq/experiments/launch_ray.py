@@ -1,0 +1,94 @@
+"""Running a suite on a Ray cluster, with no file system shared between its machines.
+
+Each run is one task. After every iteration the task posts the files that changed to a mailbox
+beside the suite's directory, so that records stream in and, when a worker dies, Ray's retry of the
+task fetches the posted checkpoint and goes on from it on whatever machine is free.
+"""
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from hyq.core.files import write_bytes
+from hyq.experiments.launch import Event, Outcome, SuiteDirectory, execute
+from hyq.experiments.specs import LockRun
+
+Files = dict[str, bytes]
+RETRIES = 5
+POSTED_LAST = ("state.safetensors", "summary.json")
+"""Files that declare the others valid, and so must never arrive before them."""
+
+
+def launch_ray(
+    directory: SuiteDirectory, runs: Sequence[LockRun], address: str | None, beat: float = 0.5
+) -> Iterator[Event | None]:
+    """Run everything on the cluster at `address`, or on one started on this machine."""
+    ray.init(address=address, ignore_reinit_error=True, log_to_driver=False)
+    here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+    mailbox = Mailbox.options(scheduling_strategy=here).remote(directory.path)  # type: ignore[attr-defined]
+    task = ray.remote(num_cpus=1, max_retries=RETRIES)(execute_remotely)
+    under_way = {task.remote(mailbox, asdict(run)): run for run in runs}
+    try:
+        while under_way:
+            done, _ = ray.wait(list(under_way), timeout=beat)
+            if not done:
+                yield None
+            for reference in done:
+                run = under_way.pop(reference)
+                try:
+                    yield Event(run, ray.get(reference))
+                except ray.exceptions.RayError as error:
+                    ray.get(mailbox.post.remote({f"failures/{run.id}.txt": str(error).encode()}))
+                    yield Event(run, "failed")
+    finally:
+        ray.shutdown()
+
+
+@ray.remote
+class Mailbox:
+    """Keeps the runs' files on the machine where the suite was started."""
+
+    def __init__(self, path: Path) -> None:
+        """Serve the suite's directory."""
+        self._path = path
+
+    def fetch(self, run: str) -> Files:
+        """Return every file of a run, to go on from."""
+        home = self._path / "runs" / run
+        found = [p for p in home.rglob("*") if p.is_file()] if home.exists() else []
+        return {f"runs/{run}/{p.relative_to(home)}": p.read_bytes() for p in found}
+
+    def post(self, files: Files) -> None:
+        """Write files, those that declare others valid after them."""
+        for name in sorted(files, key=lambda name: name.endswith(POSTED_LAST)):
+            target = self._path / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            write_bytes(target, files[name])
+
+
+def execute_remotely(mailbox: Any, settings: dict[str, object]) -> Outcome:
+    """Run or resume one spec in a scratch directory, posting what changes."""
+    spec = LockRun(**settings)  # type: ignore[arg-type]
+    with tempfile.TemporaryDirectory() as scratch:
+        root = Path(scratch)
+        for name, content in ray.get(mailbox.fetch.remote(spec.id)).items():
+            (root / name).parent.mkdir(parents=True, exist_ok=True)
+            (root / name).write_bytes(content)
+        posted: dict[str, float] = {}
+
+        def post_changes() -> None:
+            changed = {}
+            for path in root.rglob("*"):
+                if path.is_file() and posted.get(str(path)) != (stamp := path.stat().st_mtime_ns):
+                    changed[str(path.relative_to(root))] = path.read_bytes()
+                    posted[str(path)] = stamp
+            ray.get(mailbox.post.remote(changed))
+
+        outcome = execute(root, settings, after_each=post_changes)
+        post_changes()
+        return outcome

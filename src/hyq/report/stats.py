@@ -1,0 +1,81 @@
+"""Statistics of a few replicates, each saying what it does about the few and the unfinished."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from hyq.core.types import FloatArray
+
+
+def quantile_band(curves: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Return the 20th, 50th and 80th percentile over replicates (rows), as the paper plots."""
+    low, middle, high = np.quantile(curves, (0.2, 0.5, 0.8), axis=0)
+    return low, middle, high
+
+
+def interquartile_mean(values: FloatArray) -> float:
+    """Return the mean of the middle half, weighing the values on its edges by what is inside.
+
+    As steady as a median against outliers, yet it uses half of the data rather than one value.
+    """
+    ordered = np.sort(np.ravel(values))
+    # Value i covers the stretch [i, i + 1) of the sample; count how much of it is in the middle.
+    edges = np.arange(len(ordered) + 1)
+    inside = np.clip(edges, len(ordered) / 4, 3 * len(ordered) / 4)
+    weights = np.diff(inside)
+    return float(ordered @ weights / weights.sum())
+
+
+def stratified_bootstrap(
+    strata: Mapping[str, Sequence[float]],
+    rng: np.random.Generator,
+    resamples: int = 2000,
+    level: float = 0.95,
+) -> tuple[float, float]:
+    """Return an interval for the IQM over all strata, resampling replicates within each.
+
+    A stratum is one task (here: a dataset), so that an interval never mixes up a task that was
+    drawn twice with a method that is better.
+    """
+    groups = [np.asarray(values, dtype=float) for values in strata.values()]
+    drawn = [
+        interquartile_mean(np.concatenate([rng.choice(g, size=len(g)) for g in groups]))
+        for _ in range(resamples)
+    ]
+    low, high = np.quantile(drawn, ((1 - level) / 2, (1 + level) / 2))
+    return float(low), float(high)
+
+
+@dataclass(frozen=True)
+class SamplesToSolve:
+    """Online samples until solved, where a run that ran out of budget is *censored*, not dropped.
+
+    A censored run says only that it needs more than it was given. The median is exact as long as
+    fewer than half of the runs are censored; after that only a lower bound is known.
+    """
+
+    solved: int
+    runs: int
+    median: float
+    median_is_bound: bool
+
+    @classmethod
+    def of(cls, samples: Sequence[float], solved: Sequence[bool]) -> "SamplesToSolve":
+        """Summarise runs by (samples spent, whether solved)."""
+        spent = sorted(
+            (np.inf if not done else used, used) for used, done in zip(samples, solved, strict=True)
+        )
+        needed, used = spent[(len(spent) - 1) // 2]
+        bound = bool(np.isinf(needed))
+        return cls(sum(solved), len(spent), float(used if bound else needed), bound)
+
+    def __str__(self) -> str:
+        """Say it in a table's cell."""
+        return f"{'> ' if self.median_is_bound else ''}{self.median:,.0f}"
+
+
+def step_curve(samples: Sequence[float], values: Sequence[float], grid: FloatArray) -> FloatArray:
+    """Read a learning curve at given sample counts: the newest value known there, 0 before any."""
+    newest = np.searchsorted(np.asarray(samples), grid, side="right") - 1
+    return np.where(newest >= 0, np.asarray(values, dtype=float)[newest], 0.0)

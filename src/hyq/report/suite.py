@@ -1,0 +1,195 @@
+"""What a suite says: its runs grouped into methods, and each method summed up honestly."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.box import SIMPLE
+from rich.table import Table
+
+from hyq.core.errors import HyqError
+from hyq.core.files import read_json
+from hyq.core.types import FloatArray
+from hyq.experiments.suites import OFFLINE_METHODS
+from hyq.report.lock import LockResult
+from hyq.report.stats import (
+    SamplesToSolve,
+    interquartile_mean,
+    quantile_band,
+    step_curve,
+    stratified_bootstrap,
+)
+
+LABELS = {
+    "hyq": "Hy-Q",
+    "bc": "BC",
+    "cql": "CQL (peak)",
+    "offline-fqi": "FQI, offline only",
+    "online-only": "Hy-Q, online only",
+    "warm-start": "warm start, then online",
+    "dqfd": "DQfD",
+    "briee": "BRIEE",
+}
+PEAK_METHODS = ("cql",)
+"""Methods judged by the best point of their curve, as the paper judges CQL."""
+GRID_POINTS = 200
+
+
+@dataclass(frozen=True)
+class Line:
+    """The replicates of one method in one setting."""
+
+    label: str
+    panel: str
+    method: str
+    is_main: bool
+    """One of the paper's methods in the paper's setting, rather than an ablation."""
+    runs: tuple[LockResult, ...]
+
+    @property
+    def is_offline(self) -> bool:
+        """Whether the method never acts, and so has no curve."""
+        return self.method in OFFLINE_METHODS
+
+    @property
+    def finished(self) -> list[dict[str, Any]]:
+        """The summaries of the replicates that ended."""
+        return [run.summary for run in self.runs if run.summary is not None]
+
+    @property
+    def returns(self) -> list[float]:
+        """One return a replicate: the last, or the peak where that is the custom."""
+        key = "peak_return" if self.method in PEAK_METHODS else "eval_return"
+        return [summary[key] for summary in self.finished]
+
+    @property
+    def samples_to_solve(self) -> SamplesToSolve:
+        """Online samples until solved."""
+        return SamplesToSolve.of(
+            [summary["online_samples"] for summary in self.finished],
+            [summary["solved"] for summary in self.finished],
+        )
+
+    @property
+    def seconds(self) -> float:
+        """Median wall time of a replicate."""
+        return float(np.median([summary["wall_seconds"] for summary in self.finished]))
+
+    def interval(self, rng: np.random.Generator) -> tuple[float, float, float]:
+        """Return the IQM of the returns and its bootstrap interval."""
+        low, high = stratified_bootstrap({self.panel: self.returns}, rng)
+        return interquartile_mean(np.array(self.returns)), low, high
+
+    def band(self, grid: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Return the 20th, 50th and 80th percentile of the learning curves on a grid."""
+        curves = [
+            step_curve(
+                [row["online_samples"] for row in run.rows],
+                [row["eval_return"] for row in run.rows],
+                grid,
+            )
+            for run in self.runs
+        ]
+        return quantile_band(np.stack(curves))
+
+
+@dataclass(frozen=True)
+class SuiteResult:
+    """A suite's records, read from its directory."""
+
+    title: str
+    manifest: dict[str, Any]
+    lines: tuple[Line, ...]
+    failures: dict[str, str]
+    """Errors by run id."""
+    missing: int
+    """Runs that have neither result nor error yet."""
+
+    @classmethod
+    def read(cls, path: Path) -> "SuiteResult":
+        """Read whatever has been recorded so far."""
+        manifest = read_json(path / "suite.json")
+        runs = [
+            LockResult.read(path / "runs" / name)
+            for name in manifest["runs"]
+            if (path / "runs" / name / "manifest.json").exists()
+        ]
+        failures = {p.stem: p.read_text() for p in sorted((path / "failures").glob("*.txt"))}
+        finished = sum(run.summary is not None for run in runs)
+        if not finished:
+            raise HyqError(f"{path} has no finished run to report yet")
+        return cls(
+            title=manifest["title"],
+            manifest=manifest,
+            lines=tuple(_lines(runs)),
+            failures=failures,
+            missing=len(manifest["runs"]) - finished - len(failures),
+        )
+
+    @property
+    def panels(self) -> list[str]:
+        """The settings that are drawn side by side."""
+        return list(dict.fromkeys(line.panel for line in self.lines))
+
+    @property
+    def grid(self) -> FloatArray:
+        """Sample counts to read every curve at, evenly on a logarithmic axis."""
+        rows = [run.rows for line in self.lines for run in line.runs if not line.is_offline]
+        first = min((r[0]["online_samples"] for r in rows if r), default=1)
+        last = max((r[-1]["online_samples"] for r in rows if r), default=10)
+        return np.geomspace(max(first / 2, 1), max(last, 2), GRID_POINTS)
+
+
+def _lines(runs: Sequence[LockResult]) -> Iterator[Line]:
+    """Group replicates: runs whose specs differ in the seed alone."""
+    several_horizons = len({run.spec["horizon"] for run in runs}) > 1
+    datasets = list(dict.fromkeys(run.spec["data"] for run in runs))
+    groups: dict[tuple[str, str, str, bool], list[LockResult]] = {}
+    for run in runs:
+        spec = run.spec
+        label, main = LABELS.get(spec["method"], spec["method"]), True
+        if several_horizons and spec["method"] == "hyq":
+            label = f"{label}, {spec['data']} data"
+        if spec["anti_reward_probability"] != 0.5:
+            label, main = f"{label}, anti-reward always paid", False
+        if spec["offline_share"] != 0.5:
+            label, main = f"{label}, offline share {spec['offline_share']:g}", False
+        if several_horizons:
+            panels = [f"H = {spec['horizon']}"]
+        elif spec["method"] in ("online-only", "briee"):
+            panels = datasets  # it never sees the data
+        else:
+            panels = [spec["data"]]
+        for panel in panels:
+            groups.setdefault((panel, label, spec["method"], main), []).append(run)
+    order = list(LABELS)
+    for (panel, label, method, main), members in sorted(
+        groups.items(), key=lambda item: (item[0][0], not item[0][3], order.index(item[0][2]))
+    ):
+        yield Line(label, panel, method, main, tuple(members))
+
+
+def suite_table(result: SuiteResult, rng: np.random.Generator) -> Table:
+    """Lay out one row a method and setting."""
+    table = Table(title=result.title, title_justify="left", box=SIMPLE, padding=(0, 0, 0, 1))
+    table.add_column("data" if len(result.panels) < 3 else "setting", no_wrap=True)
+    table.add_column("method")
+    for name in ("solved", "samples", "return", "95% interval", "sec"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for line in result.lines:
+        if not line.finished:
+            continue
+        mean, low, high = line.interval(rng)
+        solve = line.samples_to_solve
+        table.add_row(
+            line.panel,
+            line.label,
+            f"{solve.solved}/{solve.runs}",
+            "-" if line.is_offline else str(solve),
+            f"{mean:.3f}",
+            f"{low:.2f} to {high:.2f}",
+            f"{line.seconds:,.0f}",
+        )
+    return table
