@@ -24,6 +24,7 @@ from hyq.data.online import OnlineStore
 from hyq.envs.combination_lock import CombinationLockVector, LockSpec, lock_parameters
 from hyq.envs.tabular import TabularEnv
 from hyq.experts.lock import lock_dataset
+from hyq.models.base import Regression
 from hyq.models.block import BlockClass, BlockFunction
 from hyq.models.tabular import TabularClass, TabularFunction
 from hyq.rollout import returns
@@ -246,3 +247,25 @@ def test_conformance(collection: str) -> None:
     config = HyQConfig(iterations=3, collection=collection)  # type: ignore[arg-type]
     data = lock_dataset(LOCK, "trajectory", 600, seed=0)
     check_conformance(lambda: HyQ(block(), config), lanes(3), data)
+
+
+@pytest.mark.parametrize("carry_round", [True, False])
+def test_the_last_step_starts_where_it_is_told_to(carry_round: bool) -> None:
+    started: list[float] = []
+
+    class Recording(TabularClass):
+        def fit(
+            self, problem: Regression, start: TabularFunction, rng: np.random.Generator
+        ) -> TabularFunction:
+            started.append(float(start.table[0, 0]))
+            return super().fit(problem, start, rng)
+
+    rows = Transitions(
+        np.zeros(3, int), np.zeros(3, int), np.array([0.0, 0.0, 1.0]), np.ones(3), np.zeros(3, int)
+    )
+    family = Recording(1, 1)
+    previous = tuple(family.rebuild({"table": np.array([[v]])}) for v in (0.1, 0.2, 0.3))
+    config = HyQConfig(carry_round=carry_round)
+    data = Dataset(rows, np.arange(3), {})
+    fitted_q_iteration(data, OnlineStore(), family, config, previous, Streams(0), 1.0)
+    assert started == pytest.approx([0.1 if carry_round else 0.3, 1.0, 1.0])

@@ -19,18 +19,18 @@ knows nothing but the horizon.
 """
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from scipy.optimize import minimize
 
-from hyq.algos.base import Snapshot, Step
+from hyq.algos.base import Step
 from hyq.core.errors import HyqError
 from hyq.core.seeding import Streams
 from hyq.core.types import Array, FloatArray, IntArray, Transitions
 from hyq.data.dataset import Dataset
-from hyq.data.online import Batch, OnlineStore, pack, unpack
+from hyq.data.online import Batch, OnlineStore
 from hyq.models.block import Encoding, softmax
 from hyq.rollout import Policy, VectorEnv, lockstep, uniform_actions
 
@@ -53,7 +53,7 @@ class BRIEEConfig:
     """Most discriminators a step adds in one iteration."""
     confidence: float = 3.0
     """Standard errors by which a discriminator's gap on held-out rows must exceed zero."""
-    decay: float = 1.0
+    decay: float = 2.0
     """Squared-norm penalty of encoders and discriminators, per unit of summed squared error."""
     proximal: float = 1.0
     """The same for moving away from the encoder a fit starts at."""
@@ -158,6 +158,10 @@ def collect(env: VectorEnv, policy: Policy, horizon: int, streams: Streams) -> t
             if h >= depth:
                 parts[h].append(rows)
             nothing = rows[:0]
+    first = _uniform_from(0, policy, env, streams.generator("first-action"))
+    for rows, _ in lockstep(env, first, 1, streams.integer("first-step")):
+        parts[0].append(rows)
+        samples += env.num_envs
     return tuple(Transitions.concatenate(part or [nothing]) for part in parts), samples
 
 
@@ -254,23 +258,25 @@ def _encoder_loss(
 def fit_encoder(
     rows: Rows,
     targets: FloatArray,
-    begin: FloatArray,
+    begins: Sequence[FloatArray],
     centre: FloatArray,
     config: BRIEEConfig,
 ) -> FloatArray:
-    """Minimise the error of predicting all discriminators, searching from `begin`."""
+    """Minimise the error of predicting all discriminators plus the distance to `centre`.
+
+    The search begins at the best of `begins`.
+    """
     share = 1.0 / targets.shape[1]
 
     def objective(parameters: FloatArray) -> tuple[float, FloatArray]:
-        matrix = parameters.reshape(begin.shape)
+        matrix = parameters.reshape(centre.shape)
         loss, gradient, _ = _encoder_loss(matrix, rows.x, targets, rows.blocks, config.ridge)
         moved = matrix - centre
-        loss = share * loss + config.decay * np.vdot(matrix, matrix)
-        loss += config.proximal * np.vdot(moved, moved)
-        gradient = share * gradient + 2 * config.decay * matrix + 2 * config.proximal * moved
-        return float(loss), gradient.ravel()
+        loss = share * loss + config.proximal * float(np.vdot(moved, moved))
+        return loss, (share * gradient + 2 * config.proximal * moved).ravel()
 
-    return _minimise(objective, begin, config.steps)
+    best = min(begins, key=lambda begin: objective(begin)[0])
+    return _minimise(objective, best, config.steps)
 
 
 def worst_discriminator(
@@ -282,8 +288,10 @@ def worst_discriminator(
     """
     code = softmax(rows.x @ encoder.astype(np.float32)).astype(np.float64)
     width, latents = encoder.shape
-    begin = 0.3 * rng.normal(size=(width, latents + 1))
-    begin[:, :latents] += encoder
+    centre = np.hstack([encoder, np.zeros((width, 1))])
+    begin = centre.copy()
+    begin[:, :latents] += spectral(rows.x, latents) @ rng.normal(size=(latents, latents))
+    begin[:, latents:] = spectral(rows.y, latents) @ rng.normal(size=(latents, 1))
 
     def objective(parameters: FloatArray) -> tuple[float, FloatArray]:
         both = parameters.reshape(begin.shape)
@@ -296,13 +304,22 @@ def worst_discriminator(
         )
         by_f = 2 * (residual - best_residual) * (1 - f * f)
         by_u = rows.y.T @ by_f.astype(np.float32)
-        gradient = np.hstack([by_encoder, -by_u]) + 2 * config.decay * both
-        return float(best - error + config.decay * np.vdot(both, both)), gradient.ravel()
+        moved = both - centre
+        gradient = np.hstack([by_encoder, -by_u]) + 2 * config.decay * moved
+        return float(best - error + config.decay * np.vdot(moved, moved)), gradient.ravel()
 
     both = _minimise(objective, begin, config.steps)
     return both[:, latents:], both[:, :latents]
 
 
+def spectral(x: Array, count: int) -> FloatArray:
+    """Return the directions in which the rows vary most, each scaled to move a softmax."""
+    values, vectors = np.linalg.eigh(x.T @ x / len(x))
+    return SPEC * vectors[:, -count:]
+
+
+SPEC = 2.0
+MARGIN = 4.0
 
 
 def held_out_gap(
@@ -326,19 +343,24 @@ def held_out_gap(
 
 def learn_representation(
     data: Transitions,
-    start: Representation,
+    own: Representation,
+    shared: Representation,
     actions: int,
     config: BRIEEConfig,
     rng: np.random.Generator,
-) -> Representation:
+) -> tuple[Representation, Representation]:
     """Alternate between fitting phi to all discriminators and adding the worst one for it."""
     seen, reached = Standard.of(data.observation), Standard.of(data.next_observation)
     x, y = seen.apply(data.observation), reached.apply(data.next_observation)
     rows = Rows.of(x, y, data.action, actions)
-    encoder = before = seen.inward(start.encoder)
-    found = reached.inward(start.discriminators)
-    if found.shape[1]:
-        encoder = fit_encoder(rows, np.tanh(rows.y @ found), encoder, before, config)
+    centre = seen.inward(shared.encoder)
+    encoder = seen.inward(own.encoder)
+    found = reached.inward(own.discriminators)
+    known = np.hstack([found, reached.inward(shared.discriminators)])[:, : config.discriminators]
+    if known.shape[1]:
+        encoder = fit_encoder(rows, np.tanh(rows.y @ known), (encoder, centre), centre, config)
+    else:
+        encoder = centre
     for _ in range(min(config.rounds, config.discriminators - found.shape[1])):
         half = rng.permutation(len(data)) % 2 == 0
         train, test = (Rows.of(x[p], y[p], data.action[p], actions) for p in (half, ~half))
@@ -346,9 +368,15 @@ def learn_representation(
         gap, error = held_out_gap(train, test, (encoder, rival), discriminator, config)
         if gap <= config.confidence * error:
             break
-        found = np.hstack([found, discriminator])
-        encoder = fit_encoder(rows, np.tanh(rows.y @ found), rival, before, config)
-    return Representation(seen.outward(encoder), reached.outward(found))
+        found = np.hstack([discriminator, found])
+        known = np.hstack([discriminator, known])[:, : config.discriminators]
+        targets = np.tanh(rows.y @ known)
+        encoder = fit_encoder(rows, targets, (encoder, rival), centre, config)
+    learned = seen.outward(encoder)
+    return (
+        Representation(learned, reached.outward(found)),
+        Representation(learned, reached.outward(known)),
+    )
 
 
 def _minimise(
@@ -421,6 +449,7 @@ class BRIEE:
         actions = int(env.single_action_space.n)
         if state is None:
             state = self._begin(env, horizon, actions)
+        blind = self._blind(env)
         online, samples = OnlineStore(state.online.batches), state.online_samples
         functions = state.functions
         for t in range(state.iteration, config.iterations):
@@ -432,12 +461,14 @@ class BRIEE:
             collected = time.perf_counter()
             representations: list[Representation] = []
             for h, function in enumerate(functions):
-                start = function.representation
-                if config.share_encoders and h and not start.discriminators.shape[1]:
-                    start = Representation(representations[-1].encoder, start.discriminators)
+                if not h or not config.share_encoders:
+                    shared = blind
                 rng = streams.generator("representation", t, h)
                 data = Transitions.concatenate(online.at(h))
-                representations.append(learn_representation(data, start, actions, config, rng))
+                representation, shared = learn_representation(
+                    data, function.representation, shared, actions, config, rng
+                )
+                representations.append(representation)
             learned = time.perf_counter()
             functions = plan(online, representations, actions, config)
             first = functions[0].values(batch[0].observation, config)
@@ -459,11 +490,14 @@ class BRIEE:
                 },
             )
 
+    def _blind(self, env: VectorEnv) -> Representation:
+        width = env.single_observation_space.shape[0] + 1
+        return Representation(np.zeros((width, self.config.latents)), np.zeros((width, 0)))
+
     def _begin(self, env: VectorEnv, horizon: int, actions: int) -> BRIEEState:
-        k, width = self.config.latents, env.single_observation_space.shape[0] + 1
-        blind = Representation(np.zeros((width, k)), np.zeros((width, 0)))
+        k = self.config.latents
         inverse = np.tile(np.eye(k) / self.config.lambda_, (actions, 1, 1))
-        function = OptimisticQ(blind, np.zeros((actions, k)), inverse)
+        function = OptimisticQ(self._blind(env), np.zeros((actions, k)), inverse)
         return BRIEEState(0, (function,) * horizon, OnlineStore(), 0)
 
 

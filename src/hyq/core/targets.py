@@ -5,6 +5,7 @@ revealed, so that `r_t + discount_t * v_t` reads as the paper's `r + max_a' f_{h
 """
 
 import numpy as np
+import torch
 
 from hyq.core.types import FloatArray
 
@@ -25,6 +26,28 @@ def td_error(q_tm1: FloatArray, target_tm1: FloatArray) -> FloatArray:
     """Sampled Bellman residual f_h(s, a) - (r + max_a' f_{h+1}(s', a'))."""
     _same_length(q_tm1, target_tm1)
     return q_tm1 - target_tm1
+
+
+def chosen(q_tm1: torch.Tensor, a_tm1: torch.Tensor) -> torch.Tensor:
+    """Return Q(s, a): the entries of `q_tm1` (..., A) at the actions `a_tm1` (...)."""
+    return q_tm1.gather(-1, a_tm1[..., None])[..., 0]
+
+
+def conservative_penalty(q_tm1: torch.Tensor, a_tm1: torch.Tensor) -> torch.Tensor:
+    """Regulariser of CQL(H) (Kumar et al. 2020, equation 4): log sum_a exp Q(s, a) - Q(s, a_data).
+
+    It is the negative log-likelihood of the logged action under the softmax policy of Q.
+    """
+    return q_tm1.logsumexp(-1) - chosen(q_tm1, a_tm1)
+
+
+def large_margin_loss(q_tm1: torch.Tensor, a_tm1: torch.Tensor, margin: float) -> torch.Tensor:
+    """Supervised loss of DQfD (Hester et al. 2018): max_a [Q(s, a) + l(a_E, a)] - Q(s, a_E).
+
+    l(a_E, a) is `margin` for a different from the demonstrated action a_E, and zero for a_E.
+    """
+    demonstrated = torch.nn.functional.one_hot(a_tm1, q_tm1.shape[-1])
+    return (q_tm1 + margin * (1 - demonstrated)).amax(-1) - chosen(q_tm1, a_tm1)
 
 
 def _same_length(*arrays: FloatArray) -> None:

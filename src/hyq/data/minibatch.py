@@ -24,7 +24,9 @@ class StepSampler:
         """Refuse a step without data, which no minibatch could show."""
         if not self.count.all():
             missing = int(np.argmin(self.count))
-            raise HyqError(f"step {missing} has no transitions: every step needs some to draw from")
+            raise HyqError(
+                f"step {missing} has no transitions to draw from: learn one network for all steps"
+            )
 
     @classmethod
     def of(cls, dataset: Dataset) -> Self:

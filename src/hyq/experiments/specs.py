@@ -84,7 +84,8 @@ class LockRun:
             and getattr(self, field.name) != field.default
         }
         details = "".join(f"-{name}={value}" for name, value in changed.items())
-        return f"{self.method}-{self.data}-h{self.horizon}{details}-s{self.seed}"
+        name = f"{self.method}-{self.data}-h{self.horizon}{details}-s{self.seed}"
+        return name.replace("/", "_")  # a path to data must stay one directory's name
 
     def dataset(self) -> Dataset:
         """Make or load the offline data, and see that it is of this lock."""

@@ -1,0 +1,145 @@
+"""Features in which coverage is measured: phi(s, a) = e_g(a) ⊗ psi_h(s, a).
+
+A class that is linear in phi has one weight vector for each group g. With discrete actions a group
+is an action, which keeps covariances block-diagonal: a hundred blocks of 129 x 129 instead of one
+matrix of 12,900 x 12,900.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from torch.nn.functional import linear, relu
+
+from hyq.core.errors import HyqError
+from hyq.core.types import Array, FloatArray, IntArray
+from hyq.coverage.policy import SavedPolicy
+from hyq.models.block import BlockFunction
+from hyq.models.mlp import MLPFunction
+
+FeatureKind = Literal["raw", "fourier", "network"]
+
+WIDEST_RAW = 256
+FOURIER_WIDTH = 64
+
+
+@dataclass(frozen=True)
+class Features:
+    """A feature map; `psi` returns a row (n, width) for each pair at step h."""
+
+    kind: FeatureKind
+    groups: int
+    width: int
+    psi: Callable[[int, Array, Array], FloatArray]
+    discrete: bool
+    """Whether groups are actions; otherwise there is one group and psi sees the action."""
+
+    def __call__(self, h: int, observation: Array, action: Array) -> tuple[IntArray, FloatArray]:
+        """Return the group of every row, and its psi."""
+        rows = self.psi(h, observation, action)
+        if self.discrete:
+            return np.asarray(action, dtype=np.int64), rows
+        return np.zeros(len(rows), dtype=np.int64), rows
+
+
+def choose_features(
+    kind: FeatureKind,
+    observation: Array,
+    action: Array,
+    actions: int,
+    states: int,
+    rng: np.random.Generator,
+    policy: SavedPolicy | None,
+) -> Features:
+    """Build a map from a pilot sample of pairs.
+
+    `actions` counts discrete actions (0 if they are vectors), `states` integer observations.
+    """
+    if kind == "network":
+        return _network(policy, actions)
+    if observation.ndim == 3 and actions and observation.shape[1] == actions:
+        # Linear MDPs of this project observe the matrix phi(s, .): the features are given.
+        return Features(kind, 1, observation.shape[2], _own_row, discrete=False)
+    if observation.ndim == 1 and np.issubdtype(observation.dtype, np.integer):
+        return Features(kind, actions, states, lambda h, s, a: np.eye(states)[s], bool(actions))
+    flat = _flatten(observation, action, bool(actions))
+    if kind == "fourier":
+        scale = _median_distance(flat, rng)
+        direction = rng.standard_normal((flat.shape[1], FOURIER_WIDTH)) / scale
+        phase = rng.uniform(0, 2 * math.pi, FOURIER_WIDTH)
+
+        def waves(h: int, s: Array, a: Array) -> FloatArray:
+            angle = _flatten(s, a, bool(actions)) @ direction + phase
+            return _with_constant(np.cos(angle) * math.sqrt(2.0))
+
+        return Features(kind, actions or 1, FOURIER_WIDTH + 1, waves, bool(actions))
+    if kind != "raw":
+        raise HyqError(f"features are 'raw', 'fourier' or 'network', got {kind!r}")
+    width = min(flat.shape[1], WIDEST_RAW)
+    project = None
+    if width < flat.shape[1]:
+        project = rng.standard_normal((flat.shape[1], width)) / math.sqrt(flat.shape[1])
+
+    def raw(h: int, s: Array, a: Array) -> FloatArray:
+        x = _flatten(s, a, bool(actions))
+        return _with_constant(x if project is None else x @ project)
+
+    return Features(kind, actions or 1, width + 1, raw, bool(actions))
+
+
+def _network(policy: SavedPolicy | None, actions: int) -> Features:
+    if policy is None:
+        raise HyqError("network features are a policy's last layer: name one with --policy")
+    functions = policy.functions
+    first = functions[0]
+    if isinstance(first, BlockFunction):
+        latents = first.encoder.shape[1]
+
+        def code(h: int, s: Array, a: Array) -> FloatArray:
+            function = functions[h]
+            assert isinstance(function, BlockFunction)
+            return np.eye(latents)[(s @ function.encoder + function.bias).argmax(axis=1)]
+
+        return Features("network", actions, latents, code, discrete=True)
+    if isinstance(first, MLPFunction) and first.layers:
+
+        def last_layer(h: int, s: Array, a: Array) -> FloatArray:
+            function = functions[h]
+            assert isinstance(function, MLPFunction)
+            with torch.inference_mode():
+                x = torch.as_tensor(s, dtype=torch.float32).flatten(1)
+                for weight, bias in function.layers[:-1]:
+                    x = relu(linear(x, weight, bias))
+            return _with_constant(x.numpy())
+
+        return Features(
+            "network", actions, first.layers[-1][0].shape[1] + 1, last_layer, discrete=True
+        )
+    raise HyqError("this policy has no network layer: choose raw or fourier features")
+
+
+def _own_row(h: int, observation: Array, action: Array) -> FloatArray:
+    rows: FloatArray = observation[np.arange(len(action)), action]
+    return rows
+
+
+def _flatten(observation: Array, action: Array, discrete: bool) -> FloatArray:
+    flat = observation.reshape(len(observation), -1)
+    if not discrete:
+        flat = np.concatenate([flat, action.reshape(len(action), -1)], axis=1)
+    return np.asarray(flat, dtype=np.float64 if flat.dtype == np.float64 else np.float32)
+
+
+def _with_constant(rows: FloatArray) -> FloatArray:
+    return np.concatenate([rows, np.ones((len(rows), 1), rows.dtype)], axis=1)
+
+
+def _median_distance(rows: FloatArray, rng: np.random.Generator) -> float:
+    """Return the median distance between random pairs, a bandwidth that fits any scale."""
+    left, right = rng.permutation(len(rows)), rng.permutation(len(rows))
+    distance = np.linalg.norm(rows[left] - rows[right], axis=1)
+    positive = distance[distance > 0]
+    return float(np.median(positive)) if len(positive) else 1.0

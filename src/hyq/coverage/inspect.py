@@ -1,0 +1,284 @@
+"""`hyq data inspect`: one pass over a dataset, and a plain verdict on what it can be used for."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+import hyq.envs  # noqa: F401  (registers the environments that datasets name)
+from hyq.core.errors import HyqError
+from hyq.core.seeding import Streams
+from hyq.core.types import Array, FloatArray, IntArray
+from hyq.coverage.estimate import Covariance, PolicyCoverage, StepCoverage
+from hyq.coverage.features import FeatureKind, Features, choose_features
+from hyq.coverage.inspection import Comparator, Inspection, StepFacts
+from hyq.coverage.policy import SavedPolicy, load_policy
+from hyq.coverage.scan import (
+    DistinctCounter,
+    EpisodeLinker,
+    Tally,
+    effective_dimension,
+    row_hashes,
+)
+from hyq.coverage.stream import DatasetFiles
+from hyq.coverage.support import unsupported
+from hyq.coverage.verdict import findings, verdict
+from hyq.rollout import lockstep
+
+PILOT = 1000
+SAMPLE_ROWS, SAMPLE_BYTES = 1000, 32 << 20
+"""Logged rows of one step kept for distances and dimensions."""
+
+
+@dataclass(frozen=True)
+class Visits:
+    """Where a policy goes in the environment, step by step."""
+
+    observation: tuple[Array, ...]
+    action: tuple[Array, ...]
+    returns: FloatArray
+
+
+def policy_visits(
+    policy: SavedPolicy, env_id: str, parameters: dict[str, Any], episodes: int, seed: int
+) -> Visits:
+    """Play `episodes` episodes of the policy."""
+    try:
+        env = gym.make_vec(env_id, num_envs=episodes, **parameters)
+    except (gym.error.Error, TypeError) as error:
+        raise HyqError(f"cannot make environment {env_id!r}: {error}") from None
+    total = np.zeros(episodes)
+    observations, actions = [], []
+    for rows, lanes in lockstep(env, policy, policy.horizon, seed):
+        total[lanes] += rows.reward
+        observations.append(rows.observation)
+        actions.append(np.asarray(rows.action))
+    env.close()
+    return Visits(tuple(observations), tuple(actions), total)
+
+
+@dataclass
+class _Pass:
+    """The state of the one pass over the data."""
+
+    counts: IntArray
+    features: Features | None
+    visits: Visits | None
+    tally: Tally
+    duplicates: DistinctCounter = field(default_factory=DistinctCounter)
+    linker: EpisodeLinker = field(default_factory=EpisodeLinker)
+    steps: list[tuple[float, float, float]] = field(default_factory=list)
+    coverage: list[StepCoverage] = field(default_factory=list)
+    sample: list[tuple[Array, Array]] = field(default_factory=list)
+    covariance: Covariance | None = None
+    h: int = 0
+    seen: int = 0
+
+    def add(self, block: dict[str, Array]) -> None:
+        """Take a block, cut where its step changes."""
+        self.tally.add(block)
+        step = block["step"]
+        cuts = [0, *(np.flatnonzero(np.diff(step)) + 1), len(step)]
+        for start, stop in pairwise(cuts):
+            self._piece(int(step[start]), {n: c[start:stop] for n, c in block.items()})
+
+    def _piece(self, h: int, rows: dict[str, Array]) -> None:
+        while self.h < h:
+            self.close()
+        observation = row_hashes(rows["observation"])
+        following = row_hashes(rows["next_observation"])
+        self.linker.add(h, observation, following, rows)
+        mixed = (observation, following, rows["action"], rows["reward"], rows["step"])
+        self.duplicates.add(row_hashes(*mixed))
+        logged, action = rows["observation"], rows["action"]
+        keep = min(SAMPLE_ROWS, max(1, SAMPLE_BYTES // max(logged[:1].nbytes, 1)))
+        stride = max(1, int(self.counts[h]) // keep)
+        picked = slice(-self.seen % stride, None, stride)
+        self.sample.append((logged[picked].copy(), action[picked].copy()))
+        self.seen += len(logged)
+        if self.features is not None and self.visits is not None and h < len(self.visits.action):
+            group, psi = self.features(h, logged, action)
+            sound = np.isfinite(psi.sum(axis=1))
+            wanted, _ = self.features(h, self.visits.observation[h], self.visits.action[h])
+            if self.covariance is None:
+                self.covariance = Covariance(self.features.groups, self.features.width)
+            self.covariance.add(group[sound], psi[sound], np.unique(wanted))
+
+    def close(self) -> None:
+        """Finish a step: measure its sample, and compare it with the policy's visits."""
+        h, visits = self.h, self.visits
+        empty = not self.sample
+        if not empty:
+            observation = np.concatenate([o for o, _ in self.sample])
+            action = np.concatenate([a for _, a in self.sample])
+        lacking = math.nan
+        if visits is not None and h < len(visits.action):
+            there, taken = visits.observation[h], visits.action[h]
+            lacking = 1.0 if empty else _unsupported(observation, action, there, taken)
+            if self.covariance is None or self.features is None:
+                self.coverage.append(StepCoverage(math.inf, 0.0, math.inf, 0.0, 1.0))
+            else:
+                self.coverage.append(self.covariance.covers(*self.features(h, there, taken)))
+        if empty:
+            self.steps.append((math.nan, math.nan, lacking))
+        else:
+            distinct = len(np.unique(row_hashes(observation))) / len(observation)
+            self.steps.append((distinct, effective_dimension(observation), lacking))
+        self.h, self.seen, self.sample, self.covariance = h + 1, 0, [], None
+
+
+def _unsupported(logged: Array, action: Array, there: Array, taken: Array) -> float:
+    if action.ndim > 1:
+        scale = action.std(axis=0) + 1e-12
+        logged, there = (
+            np.concatenate([o.reshape(len(o), -1), a / scale], axis=1)
+            for o, a in ((logged, action), (there, taken))
+        )
+        action, taken = np.zeros(len(logged), np.int64), np.zeros(len(there), np.int64)
+    if logged.ndim == 1:
+        # Indices of states have no distance: a state and an action are supported together.
+        actions = int(max(action.max(), taken.max())) + 1
+        action, taken = logged * actions + action, there * actions + taken
+        logged, there = np.zeros((len(logged), 1)), np.zeros((len(there), 1))
+    return float(unsupported(logged, action, there, taken).mean())
+
+
+def inspect_dataset(
+    path: Path,
+    *,
+    env: str | None = None,
+    policy: Path | None = None,
+    features: FeatureKind = "raw",
+    episodes: int = 500,
+    seed: int = 0,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> Inspection:
+    """Read the dataset at `path` once and say what is in it, and what it covers.
+
+    With a policy, its visits are compared with the data; they come from `env`, or from the
+    environment that the dataset says it was made in.
+    """
+    files = DatasetFiles.open(path)
+    counts = files.steps()
+    horizon = len(counts)
+    streams = Streams(seed)
+    saved = load_policy(policy) if policy is not None else None
+    visits = None
+    if saved is not None:
+        if saved.horizon != horizon:
+            raise HyqError(f"the policy knows {saved.horizon} steps, the dataset has {horizon}")
+        name = env or files.provenance.get("environment")
+        if not isinstance(name, str):
+            raise HyqError("the dataset does not say its environment: name it with --env")
+        parameters = {} if env else dict(files.provenance.get("parameters", {}))
+        visits = policy_visits(saved, name, parameters, episodes, streams.integer("visits"))
+    pilot_rows = np.unique(np.linspace(0, len(files) - 1, PILOT).astype(np.int64))
+    observation = files.columns["observation"].pick(pilot_rows)
+    action = files.columns["action"].pick(pilot_rows)
+    chosen = None
+    if visits is not None:
+        actions, states = _sizes(files, visits, action, observation)
+        rng = streams.generator("features")
+        chosen = choose_features(features, observation, action, actions, states, rng, saved)
+    scan = _Pass(counts, chosen, visits, Tally(horizon))
+    altered: set[str] = set()
+    done = 0
+    for block in files.blocks(altered):
+        scan.add(block)
+        progress(done := done + len(block["step"]), len(files))
+    scan.close()
+    result = _assemble(files, scan, features, tuple(sorted(altered)), observation, action)
+    return replace(result, findings=findings(result, scan.tally), verdict=verdict(result))
+
+
+def _sizes(
+    files: DatasetFiles, visits: Visits, action: Array, observation: Array
+) -> tuple[int, int]:
+    """Count discrete actions and states, over the data and the policy's visits."""
+    actions = states = 0
+    if action.ndim == 1 and np.issubdtype(action.dtype, np.integer):
+        actions = 1 + max(_largest(files, "action"), *(int(a.max()) for a in visits.action))
+    if observation.ndim == 1 and np.issubdtype(observation.dtype, np.integer):
+        seen = max(int(o.max()) for o in visits.observation)
+        states = 1 + max(_largest(files, "observation"), seen)
+    return actions, states
+
+
+def _largest(files: DatasetFiles, name: str) -> int:
+    column = files.columns[name]
+    with column.path.open("rb") as file:
+        file.seek(column.offset)
+        rows = len(files)
+        return max(
+            int(column.read(file, min(1 << 20, rows - start)).max())
+            for start in range(0, rows, 1 << 20)
+        )
+
+
+def _assemble(
+    files: DatasetFiles,
+    scan: _Pass,
+    kind: FeatureKind,
+    altered: tuple[str, ...],
+    observation: Array,
+    action: Array,
+) -> Inspection:
+    tally = scan.tally
+    entropy = tally.action_entropy()
+    rows = np.maximum(tally.rows, 1)
+    steps = tuple(
+        StepFacts(
+            rows=int(tally.rows[h]),
+            mean_reward=float(tally.reward_sum[h] / rows[h]),
+            terminated=float(tally.ended[h] / rows[h]),
+            action_entropy=math.nan if entropy is None else float(entropy[h]),
+            distinct=distinct,
+            dimension=dimension,
+            unsupported=lacking,
+            condition=scan.coverage[h].condition if h < len(scan.coverage) else math.nan,
+        )
+        for h, (distinct, dimension, lacking) in enumerate(scan.steps)
+    )
+    if tally.actions is not None:
+        described = f"discrete, {int((tally.actions.sum(axis=0) > 0).sum())} different"
+    else:
+        described = f"vectors {action.shape[1:]} {action.dtype}"
+    return Inspection(
+        path=files.path,
+        provenance=dict(files.provenance),
+        rows=len(files),
+        bytes=sum(column.path.stat().st_size for column in files.columns.values()),
+        observation=f"{observation.shape[1:]} {observation.dtype}",
+        action=described,
+        reward=(tally.reward_low, float(tally.reward_sum.sum() / len(files)), tally.reward_high),
+        reward_sparsity=1.0 - float(tally.rewarded.sum() / len(files)),
+        duplicates=scan.duplicates.duplicate_share(),
+        broken=dict(tally.broken),
+        altered=altered,
+        episodes=scan.linker.finish(),
+        steps=steps,
+        comparator=_comparator(scan, kind),
+    )
+
+
+def _comparator(scan: _Pass, kind: FeatureKind) -> Comparator | None:
+    if scan.visits is None:
+        return None
+    coverage = PolicyCoverage.of(scan.coverage)
+    lacking = np.array([step[2] for step in scan.steps[: len(scan.coverage)]])
+    late = np.flatnonzero(lacking > 0.2)
+    return Comparator(
+        features=kind,
+        episodes=len(scan.visits.returns),
+        mean_return=float(scan.visits.returns.mean()),
+        transfer=coverage.transfer,
+        condition=coverage.condition,
+        outside=coverage.outside,
+        unsupported=float(lacking.mean()),
+        first_unsupported=int(late[0]) if len(late) else None,
+    )

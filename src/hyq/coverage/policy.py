@@ -1,0 +1,92 @@
+"""Saved policies: the greedy policy of f_0, ..., f_{H-1}, whatever class they belong to.
+
+A policy's directory is that of any run (`final.safetensors`, or its checkpoint while it goes on),
+or one that `save_policy` wrote. The names of a function's arrays say which class it is of.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from safetensors import SafetensorError
+from safetensors.numpy import load, save
+
+from hyq.core.errors import HyqError
+from hyq.core.files import new_directory, write_bytes
+from hyq.core.types import Array
+from hyq.models.base import ValueFunction
+from hyq.models.block import BlockFunction
+from hyq.models.finite import FiniteFunction
+from hyq.models.linear import LinearFunction
+from hyq.models.mlp import MLPFunction
+from hyq.models.tabular import TabularFunction
+
+PLACES = ("final.safetensors", "checkpoint/state.safetensors", "state.safetensors")
+
+
+@dataclass(frozen=True)
+class SavedPolicy:
+    """The greedy policy of saved functions."""
+
+    functions: tuple[ValueFunction, ...]
+
+    def __call__(self, h: int, observation: Array) -> Array:
+        """Return argmax_a f_h(s, a) for each row."""
+        return self.functions[h].greedy(observation)
+
+    @property
+    def horizon(self) -> int:
+        """The number of steps the policy knows."""
+        return len(self.functions)
+
+
+def save_policy(directory: Path, functions: Sequence[ValueFunction]) -> None:
+    """Write functions into a new directory that `load_policy` reads."""
+    arrays = {
+        f"{h}.{name}": np.array(array, order="C")
+        for h, function in enumerate(functions)
+        for name, array in function.arrays().items()
+    }
+    with new_directory(directory) as draft:
+        write_bytes(draft / PLACES[0], save(arrays))
+
+
+def load_policy(directory: Path) -> SavedPolicy:
+    """Read the newest functions in a run's or a policy's directory."""
+    path = next((directory / p for p in PLACES if (directory / p).is_file()), None)
+    if path is None:
+        raise HyqError(f"{directory} holds no policy: give the directory of a run that has begun")
+    try:
+        arrays = load(path.read_bytes())
+    except SafetensorError:
+        raise HyqError(f"{path} is damaged: it is not a safetensors file") from None
+    by_step: dict[int, dict[str, Array]] = {}
+    for name, array in arrays.items():
+        h, dot, parameter = name.partition(".")
+        if dot and h.isdigit():
+            by_step.setdefault(int(h), {})[parameter] = array
+    if sorted(by_step) != list(range(len(by_step))) or not by_step:
+        raise HyqError(f"{path} has no function for every step: it is not a policy of this kind")
+    return SavedPolicy(tuple(_rebuild(by_step[h], path) for h in range(len(by_step))))
+
+
+def _rebuild(arrays: Mapping[str, Array], path: Path) -> ValueFunction:
+    names = set(arrays)
+    if names == {"encoder", "bias", "head"}:
+        return BlockFunction(arrays["encoder"], arrays["bias"], arrays["head"], "hard")
+    if names == {"table"}:
+        return TabularFunction(arrays["table"])
+    if names == {"table", "action_order"}:
+        return FiniteFunction(arrays["table"], arrays["action_order"])
+    if names == {"weights"}:
+        return LinearFunction(arrays["weights"])
+    if "weight_0" in names:
+        depth = len(names) // 2
+        layers = tuple(
+            (torch.from_numpy(arrays[f"weight_{i}"]), torch.from_numpy(arrays[f"bias_{i}"]))
+            for i in range(depth)
+        )
+        return MLPFunction(layers, len(arrays[f"bias_{depth - 1}"]), (-np.inf, np.inf))
+    raise HyqError(f"{path} holds functions of an unknown class, with {sorted(names)}")

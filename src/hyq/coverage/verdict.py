@@ -1,0 +1,164 @@
+"""From numbers to sentences: what is wrong with a dataset, and what Hy-Q can do with it."""
+
+import math
+
+import numpy as np
+
+from hyq.coverage.inspection import UNSUPPORTED_LIMIT, Comparator, Finding, Inspection
+from hyq.coverage.scan import Tally
+
+BEST_SHARE = 0.1
+NEARLY_DETERMINISTIC = 0.1
+"""Share of the largest possible entropy below which a step's actions say little about others."""
+WELL, THIN = 3.0, 10.0
+"""C_pi / sqrt(H), which is 1 for the policy's own data: well covered up to, thinly up to."""
+
+
+def findings(found: Inspection, tally: Tally) -> tuple[Finding, ...]:
+    """List what is wrong or worth knowing, the worst first."""
+    notes = [*_damage(found, tally), *_ends(found, tally), *_content(found, tally)]
+    order = ("error", "warning", "note", "good")
+    notes.sort(key=lambda note: order.index(note.severity))
+    return tuple(notes or [Finding("good", "Nothing is wrong with the numbers themselves.")])
+
+
+def _damage(found: Inspection, tally: Tally) -> list[Finding]:
+    notes = [
+        Finding("error", f"{count:,} rows of '{name}' have NaN or infinite entries: clean them.")
+        for name, count in found.broken.items()
+    ]
+    if found.altered:
+        names = ", ".join(found.altered)
+        notes.append(Finding("error", f"Files changed since they were saved: {names}."))
+    if tally.bad_discounts:
+        text = f"{tally.bad_discounts:,} discounts lie outside [0, 1]."
+        notes.append(Finding("error", text))
+    if found.duplicates > 0.01:
+        text = f"{found.duplicates:.1%} of the transitions repeat an earlier one exactly."
+        small = found.observation.startswith("()")
+        tail = " With few states that is expected." if small else " Were logs merged twice?"
+        notes.append(Finding("note" if small else "warning", text + tail))
+    return notes
+
+
+def _ends(found: Inspection, tally: Tally) -> list[Finding]:
+    notes = []
+    episodes = found.episodes
+    if episodes.continued_after_end:
+        text = (
+            f"{episodes.continued_after_end:,} transitions are marked as terminated (discount 0) "
+            "but their episode goes on: a time limit or a reset was logged as an end."
+        )
+        notes.append(Finding("error", text))
+    if episodes.linked > 0.9 and episodes.cut:
+        text = (
+            f"{episodes.cut:,} transitions before the last step neither end nor go on: episodes "
+            "were cut off, or rows are missing. Cut-off episodes must keep discount 1 (they do)."
+        )
+        notes.append(Finding("note", text))
+    if not tally.ended.any():
+        text = (
+            "No transition is terminated. If episodes end by themselves, their last transition "
+            "needs discount 0; otherwise values are bootstrapped past the end."
+        )
+        notes.append(Finding("warning", text))
+    if tally.ended.sum() == tally.rows.sum() and len(tally.rows) > 1:
+        notes.append(Finding("error", "Every transition is terminated: discounts are wrong."))
+    return notes
+
+
+def _content(found: Inspection, tally: Tally) -> list[Finding]:
+    notes = []
+    if found.reward_sparsity == 1.0:
+        notes.append(Finding("error", "No transition has a reward: there is nothing to learn."))
+    elif found.reward_sparsity > 0.99:
+        text = f"Rewards are sparse: {1 - found.reward_sparsity:.2%} of the transitions have one."
+        notes.append(Finding("note", text))
+    few = [h for h, step in enumerate(found.steps) if step.rows < 50]
+    if few:
+        text = f"{len(few)} of {len(found.steps)} steps have fewer than 50 transitions."
+        notes.append(Finding("warning", text))
+    if tally.actions is not None and tally.actions.shape[1] > 1:
+        largest = math.log(tally.actions.shape[1])
+        flat = np.array([step.action_entropy for step in found.steps]) / largest
+        fixed = int((flat < NEARLY_DETERMINISTIC).sum())
+        if fixed:
+            text = (
+                f"At {fixed} of {len(found.steps)} steps nearly all logged actions are the same: "
+                "only policies that take them are covered there."
+            )
+            notes.append(Finding("note", text))
+    return notes
+
+
+def verdict(found: Inspection) -> tuple[str, ...]:
+    """Say what Hy-Q can compete with, and which assumption is at risk."""
+    usable = not (found.broken or found.episodes.continued_after_end)
+    lines = [] if usable else ["First mend the errors below: they would be learned as facts."]
+    if found.comparator is not None:
+        lines += _about_policy(found, found.comparator)
+    else:
+        lines += _about_episodes(found)
+    lines.append(
+        "Data alone cannot show realizability and Bellman completeness (Assumption 1): the class "
+        "you train must be able to express what the next step's values imply."
+    )
+    return tuple(lines)
+
+
+def _about_policy(found: Inspection, policy: Comparator) -> list[str]:
+    horizon = len(found.steps)
+    root = math.sqrt(horizon)
+    earns = f"which earns {policy.mean_return:.3g}"
+    if policy.unsupported > UNSUPPORTED_LIMIT or not math.isfinite(policy.transfer.value):
+        since = (
+            f", most of them from step {policy.first_unsupported} on"
+            if policy.first_unsupported is not None
+            else ""
+        )
+        return [
+            f"NOT COVERED. Hy-Q is not promised to match this policy, {earns}: "
+            f"{policy.unsupported:.0%} of its visits have no logged pair nearby{since}.",
+            "At risk: a finite transfer coefficient C_pi. Log more like this policy, or expect the "
+            "online steps to do the exploring.",
+        ]
+    ratio = policy.transfer.value / root
+    estimate = (
+        f"C_pi is about {policy.transfer.value:.3g} ({policy.transfer.low:.3g} to "
+        f"{policy.transfer.high:.3g}); the policy's own data would have {root:.3g}"
+    )
+    if policy.transfer.high > 2 * policy.transfer.value:
+        return [
+            f"UNSURE. {estimate}. The interval is wide because some actions have too few rows a "
+            "step for so many features: ask for fewer (--features network or fourier).",
+        ]
+    factor = f"about {max(ratio, 1.0) ** 2:.2g} times the samples of such data"
+    if ratio <= WELL:
+        return [f"WELL COVERED. Hy-Q can compete with this policy, {earns}. {estimate}."]
+    if ratio <= THIN:
+        return [
+            f"COVERED, THINLY. Hy-Q can compete with this policy, {earns}, for {factor}. "
+            f"{estimate}."
+        ]
+    return [
+        f"HARDLY COVERED. {estimate}: the guarantee for this policy, {earns}, needs {factor}.",
+        "At risk: a transfer coefficient C_pi small enough to matter.",
+    ]
+
+
+def _about_episodes(found: Inspection) -> list[str]:
+    returns = np.sort(found.episodes.returns)
+    best = returns[-max(1, int(BEST_SHARE * len(returns))) :] if len(returns) else returns
+    if found.episodes.linked < 0.9 or len(returns) < 10:
+        return [
+            "The transitions are not linked into episodes, so their returns are unknown. Name a "
+            "policy (--policy) to learn whether this data covers it."
+        ]
+    bound = math.sqrt(len(found.steps) / BEST_SHARE)
+    return [
+        f"The best tenth of the {len(returns):,} logged episodes earns {best.mean():.3g} on "
+        f"average (all: {returns.mean():.3g}). A tenth of the data looks like them, so a policy "
+        f"that acts like them has density ratio <= 10 and C_pi <= {bound:.3g}: Hy-Q can compete "
+        "with it.",
+        "The best episodes may owe their return to luck; name a policy (--policy) to measure.",
+    ]

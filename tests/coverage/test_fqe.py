@@ -1,0 +1,91 @@
+"""Fitted Q evaluation against exact values."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hyq.core.errors import HyqError
+from hyq.core.mdp import FiniteMDP
+from hyq.core.types import FloatArray, Transitions
+from hyq.coverage.fqe import Evaluation, evaluate_saved
+from hyq.coverage.policy import load_policy, save_policy
+from hyq.data.dataset import Dataset
+from hyq.envs.linear import LinearMDPEnv, random_linear_mdp
+from hyq.envs.tabular import TabularEnv
+from hyq.models.linear import LinearFunction
+from hyq.models.tabular import TabularFunction
+from hyq.rollout import lockstep
+
+
+def log(env: TabularEnv | LinearMDPEnv, seed: int) -> Dataset:
+    """Log an episode a lane of the uniformly random policy."""
+    rng = np.random.default_rng(seed)
+    actions = env.mdp.actions
+    steps = [
+        rows
+        for rows, _ in lockstep(
+            env, lambda h, s: rng.integers(actions, size=len(s)), env.horizon, seed
+        )
+    ]
+    step = np.repeat(np.arange(env.horizon), env.num_envs)
+    return Dataset(Transitions.concatenate(steps), step, {})
+
+
+def judged(tmp: Path, seed: int, episodes: int) -> tuple[Evaluation, float]:
+    """Evaluate a random deterministic policy on a random MDP; return the true value with it."""
+    rng = np.random.default_rng(seed)
+    mdp = FiniteMDP.random(rng, states=4, actions=3, horizon=4)
+    table: FloatArray = rng.random(mdp.reward.shape)
+    log(TabularEnv(episodes, mdp, "bernoulli"), seed).save(tmp / f"data{seed}")
+    save_policy(tmp / f"policy{seed}", [TabularFunction(f) for f in table])
+    result = evaluate_saved(tmp / f"policy{seed}", tmp / f"data{seed}", replicates=50, seed=seed)
+    return result, mdp.value(mdp.greedy_policy(table))
+
+
+def test_the_interval_holds_the_true_value_on_most_of_100_random_mdps(tmp_path: Path) -> None:
+    held = 0
+    for seed in range(100):
+        result, truth = judged(tmp_path, seed, episodes=400)
+        held += result.value.low <= truth <= result.value.high
+    print("held", held)
+    assert held >= 90
+
+
+def test_the_error_shrinks_with_data(tmp_path: Path) -> None:
+    result, truth = judged(tmp_path, 1000, episodes=20_000)
+    assert result.value.value == pytest.approx(truth, abs=0.03)
+    assert result.value.low <= truth <= result.value.high
+    assert result.value.high - result.value.low < 0.06
+    assert 0.2 < result.agreement < 0.5
+
+
+def test_linear_functions(tmp_path: Path) -> None:
+    linear = random_linear_mdp(10, 4, 4, 5, 3)
+    log(LinearMDPEnv(4000, linear), 0).save(tmp_path / "data")
+    weights = linear.optimal_weights()
+    save_policy(tmp_path / "policy", [LinearFunction(w) for w in weights])
+    result = evaluate_saved(tmp_path / "policy", tmp_path / "data", replicates=30)
+    assert result.value.value == pytest.approx(linear.mdp.optimal_value(), abs=0.02)
+
+
+def test_same_seed_same_interval(tmp_path: Path) -> None:
+    judged(tmp_path, 7, episodes=100)
+    again = [
+        evaluate_saved(tmp_path / "policy7", tmp_path / "data7", replicates=5, seed=seed).value
+        for seed in (1, 1, 2)
+    ]
+    assert again[0] == again[1]
+    assert again[0] != again[2]
+
+
+def test_mistakes_are_named(tmp_path: Path) -> None:
+    judged(tmp_path, 7, episodes=20)
+    with pytest.raises(HyqError, match="replicates"):
+        evaluate_saved(tmp_path / "policy7", tmp_path / "data7", replicates=1)
+    short = load_policy(tmp_path / "policy7").functions[:2]
+    save_policy(tmp_path / "short", short)
+    with pytest.raises(HyqError, match="2 steps"):
+        evaluate_saved(tmp_path / "short", tmp_path / "data7")
+    with pytest.raises(HyqError, match="no policy"):
+        load_policy(tmp_path)

@@ -1,0 +1,139 @@
+"""A suite's table, figure and page, the page looked at in a real browser."""
+
+import os
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+from io import StringIO
+from pathlib import Path
+
+import numpy as np
+import pytest
+from rich.console import Console
+from selenium.webdriver import Chrome, ChromeOptions, ChromeService
+from selenium.webdriver.common.action_chains import ActionChains
+from selenium.webdriver.common.by import By
+
+from hyq.core.errors import HyqError
+from hyq.experiments.launch import SuiteDirectory, launch
+from hyq.experiments.specs import LockRun
+from hyq.experiments.suites import Suite
+from hyq.report.figure import draw_suite
+from hyq.report.page import write_page
+from hyq.report.suite import SuiteResult, suite_table
+
+BASE = LockRun(horizon=5, offline_samples=1000, iterations=3)
+SUITE = Suite(
+    "small",
+    "A small <suite>",
+    (
+        BASE,
+        replace(BASE, seed=1),
+        replace(BASE, offline_share=0.25),
+        replace(BASE, method="online-only"),
+        replace(BASE, method="offline-fqi"),
+        replace(BASE, data="trajectory"),
+        replace(BASE, method="no-such-method"),
+    ),
+)
+
+
+@pytest.fixture(scope="module")
+def suite(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = SuiteDirectory.prepare(tmp_path_factory.mktemp("report") / "suite", SUITE)
+    for _ in launch(directory, SUITE.runs, workers=1):
+        pass
+    return directory.path
+
+
+def rng() -> np.random.Generator:
+    return np.random.default_rng(0)
+
+
+def test_runs_are_grouped_into_methods_and_settings(suite: Path) -> None:
+    result = SuiteResult.read(suite)
+    lines = {(line.panel, line.label): line for line in result.lines}
+    assert len(lines["occupancy", "Hy-Q"].runs) == 2
+    assert len(lines["occupancy", "Hy-Q, offline share 0.25"].runs) == 1
+    assert not lines["occupancy", "Hy-Q, offline share 0.25"].is_main
+    # Without offline data it belongs beside both datasets.
+    assert {panel for panel, label in lines if label == "Hy-Q, online only"} == {
+        "occupancy",
+        "trajectory",
+    }
+    assert lines["occupancy", "FQI, offline only"].is_offline
+    assert list(result.failures) == [SUITE.runs[-1].id]
+    assert result.missing == 0
+
+
+def test_the_table_says_what_the_records_say(suite: Path) -> None:
+    result = SuiteResult.read(suite)
+    console = Console(width=100, file=StringIO(), record=True)
+    console.print(suite_table(result, rng()))
+    text = console.export_text()
+    hyq = next(line for line in result.lines if line.label == "Hy-Q")
+    assert f"{hyq.samples_to_solve.solved}/2" in text
+    assert str(hyq.samples_to_solve) in text
+
+
+def test_an_empty_suite_is_a_clear_error(tmp_path: Path) -> None:
+    directory = SuiteDirectory.prepare(tmp_path / "suite", SUITE)
+    with pytest.raises(HyqError, match="no finished run"):
+        SuiteResult.read(directory.path)
+
+
+def test_the_figure_is_drawn(suite: Path, tmp_path: Path) -> None:
+    draw_suite(SuiteResult.read(suite), tmp_path / "figure.png")
+    assert (tmp_path / "figure.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chrome]:
+    driver = shutil.which("chromedriver")
+    if driver is None:
+        if os.environ.get("HYQ_REQUIRE_BROWSER"):
+            pytest.fail("chromedriver is required here but not installed")
+        pytest.skip("no chromedriver on this machine (Debian: chromium-driver)")
+    options = ChromeOptions()
+    for flag in ("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+                 "--disable-background-networking", "--disable-component-update", "--disable-sync",
+                 "--window-size=1100,1400",
+                 f"--user-data-dir={tmp_path_factory.mktemp('chromium')}"):  # fmt: skip
+        options.add_argument(flag)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    chrome = Chrome(options=options, service=ChromeService(driver))
+    yield chrome
+    chrome.quit()
+
+
+def test_the_page_works_in_a_browser(suite: Path, tmp_path: Path, browser: Chrome) -> None:
+    page = tmp_path / "report.html"
+    write_page(SuiteResult.read(suite), page, rng())
+    assert "http" not in page.read_text().replace("http://www.w3.org/2000/svg", "")
+    browser.get(page.as_uri())
+    assert browser.title == "A small <suite>"
+    panels = browser.find_elements(By.CSS_SELECTOR, "#chart svg")
+    assert [panel.get_attribute("aria-label") for panel in panels] == [
+        "optimal occupancy data",
+        "optimal trajectory data",
+    ]
+    assert panels[0].size["height"] > 200
+
+    def drawn(label: str) -> int:
+        return len(browser.find_elements(By.CSS_SELECTOR, f'g[data-label="{label}"]'))
+
+    assert drawn("Hy-Q") == 2
+    button = browser.find_element(By.XPATH, "//button[normalize-space()='Hy-Q']")
+    button.click()
+    assert (drawn("Hy-Q"), button.get_attribute("aria-pressed")) == (0, "false")
+    button.click()
+    assert drawn("Hy-Q") == 2
+    hidden = browser.find_element(By.XPATH, "//button[contains(., 'offline share 0.25')]")
+    assert drawn("Hy-Q, offline share 0.25") == 0
+    hidden.click()
+    assert drawn("Hy-Q, offline share 0.25") == 1
+    chart = browser.find_element(By.CSS_SELECTOR, "#chart svg")
+    ActionChains(browser).move_to_element(chart).perform()
+    assert "Hy-Q:" in browser.find_element(By.ID, "tip").text
+    assert "no method" in browser.find_element(By.TAG_NAME, "body").text
+    assert browser.get_log("browser") == []

@@ -1,0 +1,32 @@
+"""Documentation that is executed: every Python block of a page runs, in order, in one namespace."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PAGES = ("README.md", "docs/quickstart.md", "docs/add_an_algorithm.md")
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_the_code_of_a_page_runs(page: str) -> None:
+    text = (ROOT / page).read_text()
+    blocks = re.findall(r"^```python\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL)
+    assert blocks
+    namespace: dict[str, object] = {"__name__": page}
+    for block in blocks:
+        exec(compile(block, page, "exec"), namespace)
+
+
+def pages() -> list[Path]:
+    found = [p.relative_to(ROOT) for p in ROOT.rglob("*.md")]
+    return [p for p in found if not any(part.startswith(".") for part in p.parts)]
+
+
+@pytest.mark.parametrize("page", pages(), ids=str)
+def test_links_between_pages_lead_somewhere(page: Path) -> None:
+    text = (ROOT / page).read_text()
+    for target in re.findall(r"\]\(([^)#]+?)(?:#[^)]*)?\)", text):
+        if not target.startswith(("http", "mailto")):
+            assert (ROOT / page).parent.joinpath(target).exists(), f"{page} -> {target}"
