@@ -6,6 +6,7 @@ import io
 import os
 import re
 import sys
+import time
 
 # One thread makes a run independent of the machine's core count, to the bit, and leaves the other
 # cores to other runs. It has to be said before NumPy is loaded; a caller's own choice wins.
@@ -111,7 +112,12 @@ def reproduce(
         events = launch(directory, runs, workers)
     else:
         events = _ray_launcher()(directory, runs, None if ray == "local" else ray)
-    watch_suite(directory, chosen, events)
+    began = time.perf_counter()
+    finished = watch_suite(directory, chosen, events)
+    if finished:
+        elapsed = time.perf_counter() - began
+        busy = sum(directory.seconds(run) for run in finished)
+        console.print(f"{len(finished)} runs, {busy:,.0f} s of work in {elapsed:,.0f} s")
     report_suite(directory.path)
 
 
@@ -124,8 +130,11 @@ def _ray_launcher() -> Callable[..., Iterator[Event | None]]:
     return launcher
 
 
-def watch_suite(directory: SuiteDirectory, suite: Suite, events: Iterator[Event | None]) -> None:
-    """Show how many runs are done, what is under way, and every failure as it happens."""
+def watch_suite(
+    directory: SuiteDirectory, suite: Suite, events: Iterator[Event | None]
+) -> list[LockRun]:
+    """Show how many runs are done, what is under way, and every failure; return what finished."""
+    newly: list[LockRun] = []
     finished = sum(directory.is_finished(run) for run in suite.runs)
     for run in suite.runs:
         if (error := directory.failure(run)) is not None:
@@ -137,10 +146,12 @@ def watch_suite(directory: SuiteDirectory, suite: Suite, events: Iterator[Event 
                 bar.update(task, description=_under_way(directory, suite))
                 continue
             if event.outcome == "finished":
+                newly.append(event.spec)
                 bar.advance(task)
             else:
                 reason = (directory.failure(event.spec) or "its worker died").splitlines()[-1]
                 bar.console.print(f"[red]{event.outcome}[/] {event.spec.id}: {reason}")
+    return newly
 
 
 def _under_way(directory: SuiteDirectory, suite: Suite) -> str:
@@ -237,16 +248,15 @@ def report(
 
 def watch(progress: Iterator[lock.Progress]) -> None:
     """Show a run as it goes on: a line an iteration, and a clock in between."""
-    console.print(
-        "[dim]iteration  online samples   return    depth   residual off / on      mix   seconds[/]"
-    )
+    header = f"{'iter':>4} {'online samples':>15} {'return':>7} {'depth':>6}"
+    console.print(f"[dim]{header}   residual off / on     mix   seconds[/]")
     with console.status("making the offline data, then collecting and fitting ..."):
         for update in progress:
             row = update.row
             console.print(
-                f"{row['iteration']:9d}  {row['online_samples']:14,d}  {row['eval_return']:7.3f}  "
-                f"{row['depth']:7.1f}   {_cell(row, 'offline_residual'):>7} / "
-                f"{_cell(row, 'online_residual'):<7} {_cell(row, 'realised_offline_share'):>7}  "
+                f"{row['iteration']:4d} {row['online_samples']:15,d} {row['eval_return']:7.3f} "
+                f"{row['depth']:6.1f}   {_cell(row, 'offline_residual'):>6} / "
+                f"{_cell(row, 'online_residual'):<6}  {_cell(row, 'realised_offline_share'):>9} "
                 f"{sum(row['seconds'].values()):8.1f}",
                 highlight=False,
             )

@@ -45,7 +45,7 @@ def test_on_one_hot_states_it_learns_the_conditional_frequencies() -> None:
         [[[10, 30, 60], [80, 10, 10]], [[25, 25, 50], [5, 90, 5]], [[40, 40, 20], [10, 20, 70]]]
     )
     env = make_tabular_vector(1, states=2, actions=3, horizon=3)
-    config = BCConfig(iterations=15, updates=100, learning_rate=0.03)
+    config = BCConfig(iterations=8, updates=100, learning_rate=0.05)
     last = train(config, env, one_hot_dataset(counts))
     stack = Stack(members=3, inputs=2, hidden=(), outputs=3)
     for h, function in enumerate(stack.functions(last.state.parameters, 3)):
@@ -74,14 +74,16 @@ def survival(kind: LockData, lock: LockSpec, config: BCConfig) -> FloatArray:
 @pytest.mark.parametrize("hidden", [(), (32,)])
 def test_it_copies_the_expert_up_to_the_random_action(hidden: tuple[int, ...]) -> None:
     lock = LockSpec(horizon=12, instance_seed=4)
-    alive = survival("trajectory", lock, BCConfig(iterations=10, updates=100, hidden=hidden))
+    alive = survival(
+        "trajectory", lock, BCConfig(iterations=5, updates=100, learning_rate=0.01, hidden=hidden)
+    )
     assert alive[5] >= 0.98
     assert alive[6] <= 0.5  # a guess among ten actions
 
 
 def test_it_learns_nothing_from_random_actions() -> None:
     lock = LockSpec(horizon=12, instance_seed=4)
-    alive = survival("occupancy", lock, BCConfig(iterations=5, updates=100))
+    alive = survival("occupancy", lock, BCConfig(iterations=3, updates=100))
     assert alive[3] <= 0.05
 
 

@@ -101,15 +101,17 @@ def test_without_pessimism_it_finds_the_optimal_values_of_a_covered_mdp(networks
         transition[index] /= transition[index].sum()
     mdp = FiniteMDP(transition, drawn.reward, drawn.initial)
     config = CQLConfig(
-        iterations=10, updates=150, networks=networks, hidden=(), batch_size=192,  # type: ignore[arg-type]
-        learning_rate=0.01, discount=1.0, tau=0.1, alpha=0.0,
+        iterations=1, updates=700, networks=networks, hidden=(), batch_size=192,  # type: ignore[arg-type]
+        learning_rate=0.02, discount=1.0, tau=0.1, alpha=0.0,
     )  # fmt: skip
     shared = networks == "shared"
     env = make_tabular_vector(1, states=3, actions=2, horizon=3)
     last = train(config, env, covered(mdp, 2, timed=shared))
     stack = Stack(1 if shared else 3, 12 if shared else 3, (), 2)
     functions = stack.functions(last.state.parameters, 3)
-    states = np.eye(12, dtype=np.float32)[:9].reshape(3, 3, 12) if shared else [np.eye(3)] * 3
+    states = (
+        np.eye(12, dtype=np.float32)[:9].reshape(3, 3, 12) if shared else np.stack([np.eye(3)] * 3)
+    )
     learned = np.stack([f.values(x) for f, x in zip(functions, states, strict=True)])
     np.testing.assert_allclose(learned, mdp.optimal_q(), atol=0.01)
 
@@ -119,7 +121,7 @@ def test_the_discount_weighs_what_comes_later() -> None:
     one = np.ones((2, 1), np.float32)
     rows = Transitions(one, np.zeros(2, int), np.array([0.0, 1.0]), np.array([1.0, 0.0]), one)
     config = CQLConfig(
-        iterations=1, updates=1500, networks="per-step", hidden=(), batch_size=2,
+        iterations=1, updates=600, networks="per-step", hidden=(), batch_size=2,
         learning_rate=0.01, discount=0.6, tau=0.1, alpha=0.0,
     )  # fmt: skip
     env = make_tabular_vector(1, states=1, actions=1, horizon=2)
@@ -138,7 +140,9 @@ def test_pessimism_keeps_to_logged_actions() -> None:
     env = make_tabular_vector(1, states=1, actions=5, horizon=1)
 
     def strays(alpha: float) -> int:
-        config = CQLConfig(iterations=1, updates=300, hidden=(8,), batch_size=8, alpha=alpha)
+        config = CQLConfig(
+            iterations=1, updates=60, hidden=(8,), batch_size=8, alpha=alpha, learning_rate=0.01
+        )
         chosen = [train(config, env, data, seed).policy(0, one[:1])[0] for seed in range(6)]
         return sum(int(action != 0) for action in chosen)
 
@@ -163,7 +167,7 @@ def test_it_opens_a_lock_from_trajectories_where_cloning_would_guess() -> None:
     lock = LockSpec(horizon=8, instance_seed=4)
     data = lock_dataset(lock, "trajectory", 8 * 2000, seed=5)
     config = CQLConfig(
-        iterations=10, updates=200, networks="per-step", hidden=(32,), batch_size=8 * 32, tau=0.1
+        iterations=6, updates=200, networks="per-step", hidden=(32,), batch_size=8 * 32, tau=0.1
     )
     env = lanes(300, lock)
     peak = max(

@@ -13,32 +13,12 @@ from typing import Any
 import pytest
 
 from hyq.core.errors import HyqError
-from hyq.experiments import lock
 from hyq.experiments.launch import Event, SuiteDirectory, launch, pending
-from hyq.experiments.records import RunDirectory
 from hyq.experiments.specs import LockRun
 from hyq.experiments.suites import SUITES, Suite
 from hyq.experts.lock import lock_dataset
+from tests.experiments.conftest import numbers
 from tests.experiments.tiny_suite import RUNS, SUITE
-
-
-def numbers(path: Path) -> dict[str, Any]:
-    """Everything a suite recorded except how long it took."""
-    found = {}
-    for spec in RUNS:
-        run = RunDirectory.open(path / "runs" / spec.id)
-        rows = [{k: v for k, v in row.items() if k != "seconds"} for row in run.rows]
-        assert run.summary is not None
-        found[spec.id] = rows, {k: v for k, v in run.summary.items() if k != "wall_seconds"}
-    return found
-
-
-@pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    path = tmp_path_factory.mktemp("undisturbed")
-    for spec in RUNS:
-        list(lock.start(spec, path / "runs" / spec.id))
-    return numbers(path)
 
 
 def finish(path: Path) -> list[Event]:

@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
-from hyq.experiments import lock
 from hyq.experiments.launch import SuiteDirectory
 from hyq.experiments.launch_ray import launch_ray
-from tests.experiments.test_launch import numbers
+from tests.experiments.conftest import numbers
 from tests.experiments.tiny_suite import RUNS, SUITE
 
 
@@ -24,14 +23,6 @@ def ray_workers() -> list[int]:
         except OSError:
             continue
     return found
-
-
-@pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    path = tmp_path_factory.mktemp("undisturbed")
-    for spec in RUNS:
-        list(lock.start(spec, path / "runs" / spec.id))
-    return numbers(path)
 
 
 @pytest.mark.filterwarnings("default")

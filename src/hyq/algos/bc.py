@@ -31,9 +31,9 @@ from hyq.rollout import VectorEnv
 class BCConfig:
     """The settings of behaviour cloning."""
 
-    iterations: int = 500
+    iterations: int = 10
     """Iterations; each ends with a policy to judge."""
-    updates: int = 10
+    updates: int = 100
     """Gradient steps in an iteration."""
     batch_size: int = 64
     """Rows of every step in a gradient step."""

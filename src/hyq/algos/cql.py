@@ -34,9 +34,9 @@ from hyq.rollout import VectorEnv
 class CQLConfig:
     """The settings of CQL; the defaults are the paper's."""
 
-    iterations: int = 500
+    iterations: int = 40
     """Iterations; each ends with a policy to judge."""
-    updates: int = 100
+    updates: int = 150
     """Gradient steps in an iteration."""
     networks: Literal["shared", "per-step"] = "shared"
     """One network for all steps, which must read the step off the observation, or one for each."""

@@ -37,11 +37,11 @@ from hyq.rollout import VectorEnv
 class DQfDConfig:
     """The settings of DQfD; m_on is the number of lanes of the environment it is given."""
 
-    iterations: int = 500
+    iterations: int = 70
     """Iterations; each ends with a policy to judge."""
-    pretraining: int = 10
+    pretraining: int = 20
     """Iterations, of the above, that learn offline before the first interaction."""
-    updates: int = 200
+    updates: int = 100
     """Gradient steps in an iteration."""
     collection: Literal["q-type", "v-type"] = "v-type"
     """How to collect online tuples: as Hy-Q does."""

@@ -127,7 +127,8 @@ class _Step:
             raise HyqError(f"the dataset has no transition at step {h}: nothing says what follows")
         group, psi = features(h, rows.observation, rows.action)
         own = policy(h, rows.observation)
-        ahead = first = (np.zeros(0, np.int64), np.zeros((0, psi.shape[1])))
+        nothing: tuple[IntArray, FloatArray] = (np.zeros(0, np.int64), np.zeros((0, 1)))
+        ahead = first = nothing
         if h + 1 < dataset.horizon:
             taken = policy(h + 1, rows.next_observation)
             ahead = features(h + 1, rows.next_observation, taken)

@@ -73,8 +73,11 @@ class _Pass:
     duplicates: DistinctCounter = field(default_factory=DistinctCounter)
     linker: EpisodeLinker = field(default_factory=EpisodeLinker)
     steps: list[tuple[float, float, float]] = field(default_factory=list)
+    escaping: list[float] = field(default_factory=list)
+    following: Array | None = None
+    """Sampled next observations of the previous step."""
     coverage: list[StepCoverage] = field(default_factory=list)
-    sample: list[tuple[Array, Array]] = field(default_factory=list)
+    sample: list[tuple[Array, Array, Array]] = field(default_factory=list)
     covariance: Covariance | None = None
     h: int = 0
     seen: int = 0
@@ -99,7 +102,8 @@ class _Pass:
         keep = min(SAMPLE_ROWS, max(1, SAMPLE_BYTES // max(logged[:1].nbytes, 1)))
         stride = max(1, int(self.counts[h]) // keep)
         picked = slice(-self.seen % stride, None, stride)
-        self.sample.append((logged[picked].copy(), action[picked].copy()))
+        going = rows["next_observation"][picked][rows["discount"][picked] > 0]
+        self.sample.append((logged[picked].copy(), action[picked].copy(), going))
         self.seen += len(logged)
         if self.features is not None and self.visits is not None and h < len(self.visits.action):
             group, psi = self.features(h, logged, action)
@@ -114,8 +118,12 @@ class _Pass:
         h, visits = self.h, self.visits
         empty = not self.sample
         if not empty:
-            observation = np.concatenate([o for o, _ in self.sample])
-            action = np.concatenate([a for _, a in self.sample])
+            observation, action, going = map(np.concatenate, zip(*self.sample, strict=True))
+        if self.following is not None and len(self.following):
+            self.escaping.append(1.0 if empty else _unseen(observation, self.following))
+        elif h:
+            self.escaping.append(0.0)
+        self.following = None if empty else going
         lacking = math.nan
         if visits is not None and h < len(visits.action):
             there, taken = visits.observation[h], visits.action[h]
@@ -146,6 +154,14 @@ def _unsupported(logged: Array, action: Array, there: Array, taken: Array) -> fl
         action, taken = logged * actions + action, there * actions + taken
         logged, there = np.zeros((len(logged), 1)), np.zeros((len(there), 1))
     return float(unsupported(logged, action, there, taken).mean())
+
+
+def _unseen(logged: Array, following: Array) -> float:
+    """Return the share of next observations unlike any that the next step logged."""
+    if logged.ndim == 1:
+        return float(np.isin(following, logged, invert=True).mean())
+    none = np.zeros(len(logged), np.int64), np.zeros(len(following), np.int64)
+    return float(unsupported(logged, none[0], following, none[1]).mean())
 
 
 def inspect_dataset(
@@ -241,6 +257,7 @@ def _assemble(
             dimension=dimension,
             unsupported=lacking,
             condition=scan.coverage[h].condition if h < len(scan.coverage) else math.nan,
+            escaping=scan.escaping[h] if h < len(scan.escaping) else 0.0,
         )
         for h, (distinct, dimension, lacking) in enumerate(scan.steps)
     )

@@ -5,12 +5,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from hyq.core.errors import HyqError
 from hyq.coverage.estimate import Interval
 from hyq.coverage.features import FeatureKind
 from hyq.coverage.scan import Episodes
 
 UNSUPPORTED_LIMIT = 0.05
 """Above this share of unsupported visits a policy is not covered (1% is what chance gives)."""
+
+ESCAPING_TIE = 0.05
+"""Shares of unlogged next states closer than this count as equal."""
 
 Severity = Literal["good", "note", "warning", "error"]
 
@@ -40,6 +44,8 @@ class StepFacts:
     """Share of the policy's visits without logged support; NaN without a policy."""
     condition: float
     """Relative condition number of the step; NaN without a policy."""
+    escaping: float
+    """Share of next observations unlike any that the next step logged."""
 
 
 @dataclass(frozen=True)
@@ -57,9 +63,9 @@ class Comparator:
     """First step at which more than a fifth of the visits has no support."""
 
     @property
-    def difficulty(self) -> float:
-        """What to rank datasets by: the condition number, infinite without support."""
-        return math.inf if self.unsupported > UNSUPPORTED_LIMIT else self.condition.value
+    def covered(self) -> bool:
+        """Whether the data supports the policy at all."""
+        return self.unsupported <= UNSUPPORTED_LIMIT and math.isfinite(self.transfer.value)
 
 
 @dataclass(frozen=True)
@@ -84,3 +90,29 @@ class Inspection:
     comparator: Comparator | None
     findings: tuple[Finding, ...] = ()
     verdict: tuple[str, ...] = ()
+
+    @property
+    def escaping(self) -> float:
+        """Share of next observations unlike any logged at the next step, over all steps."""
+        return float(sum(step.escaping for step in self.steps) / max(len(self.steps) - 1, 1))
+
+
+def easier(left: Inspection, right: Inspection) -> bool | None:
+    """Say whether `left` is the better data for the policy both were inspected with; None: a tie.
+
+    Data that covers the policy comes first, then the smaller C_pi. Where the intervals of C_pi
+    overlap, the data that leads to fewer unlogged states does: regression targets read values
+    there, and online samples have to correct them.
+    """
+    a, b = left.comparator, right.comparator
+    if a is None or b is None:
+        raise HyqError("to compare datasets, inspect both with the same policy")
+    if a.covered != b.covered:
+        return a.covered
+    if not a.covered:
+        return None
+    if a.transfer.high < b.transfer.low or b.transfer.high < a.transfer.low:
+        return a.transfer.value < b.transfer.value
+    if abs(left.escaping - right.escaping) < ESCAPING_TIE:
+        return None
+    return left.escaping < right.escaping

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from hyq.coverage.inspection import UNSUPPORTED_LIMIT, Comparator, Finding, Inspection
+from hyq.coverage.inspection import Comparator, Finding, Inspection
 from hyq.coverage.scan import Tally
 
 BEST_SHARE = 0.1
@@ -74,6 +74,12 @@ def _content(found: Inspection, tally: Tally) -> list[Finding]:
     elif found.reward_sparsity > 0.99:
         text = f"Rewards are sparse: {1 - found.reward_sparsity:.2%} of the transitions have one."
         notes.append(Finding("note", text))
+    if found.escaping > 0.1:
+        text = (
+            f"{found.escaping:.0%} of the next observations are unlike any that the next step "
+            "logged: values there are guesses until online data corrects them."
+        )
+        notes.append(Finding("warning", text))
     few = [h for h, step in enumerate(found.steps) if step.rows < 50]
     if few:
         text = f"{len(few)} of {len(found.steps)} steps have fewer than 50 transitions."
@@ -110,7 +116,7 @@ def _about_policy(found: Inspection, policy: Comparator) -> list[str]:
     horizon = len(found.steps)
     root = math.sqrt(horizon)
     earns = f"which earns {policy.mean_return:.3g}"
-    if policy.unsupported > UNSUPPORTED_LIMIT or not math.isfinite(policy.transfer.value):
+    if not policy.covered:
         since = (
             f", most of them from step {policy.first_unsupported} on"
             if policy.first_unsupported is not None

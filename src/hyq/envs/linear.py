@@ -13,7 +13,7 @@ function class needs no table of states.
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Self
+from typing import Self
 
 import gymnasium as gym
 import numpy as np
@@ -167,51 +167,35 @@ def project_to_simplex(points: FloatArray) -> FloatArray:
     return projected
 
 
-def make_linear_mdp_vector(
-    num_envs: int = 1,
-    *,
-    states: int = 10,
-    actions: int = 4,
-    dimension: int = 4,
-    horizon: int = 5,
-    instance_seed: int = 0,
-) -> LinearMDPEnv:
-    """Simulate the random linear MDP that `instance_seed` names."""
-    return LinearMDPEnv(
-        num_envs, random_linear_mdp(states, actions, dimension, horizon, instance_seed)
-    )
-
-
-def make_linear_mdp(**settings: Any) -> SingleLane:
-    """Make a single environment; `settings` are those of `make_linear_mdp_vector`."""
-    return SingleLane(make_linear_mdp_vector(1, **settings))
-
-
-def make_convex_linear_mdp_vector(
-    num_envs: int = 1,
-    *,
-    states: int = 10,
-    actions: int = 4,
-    dimension: int = 4,
-    horizon: int = 5,
-    instance_seed: int = 0,
-) -> ConvexLinearMDPEnv:
-    """Simulate the same MDP as `make_linear_mdp_vector`, with mixtures of its actions allowed."""
-    return ConvexLinearMDPEnv(
-        num_envs, random_linear_mdp(states, actions, dimension, horizon, instance_seed)
-    )
-
-
-def make_convex_linear_mdp(**settings: Any) -> SingleLane:
-    """Make a single environment; `settings` are those of `make_convex_linear_mdp_vector`."""
-    return SingleLane(make_convex_linear_mdp_vector(1, **settings))
-
-
 def random_linear_mdp(
-    states: int, actions: int, dimension: int, horizon: int, instance_seed: int
+    states: int = 10,
+    actions: int = 4,
+    dimension: int = 4,
+    horizon: int = 5,
+    instance_seed: int = 0,
 ) -> LinearMDP:
     """Draw the linear MDP that `instance_seed` names."""
     rng = Streams(instance_seed).generator("linear-mdp-instance")
     return LinearMDP.random(
         rng, states=states, actions=actions, dimension=dimension, horizon=horizon
     )
+
+
+def make_linear_mdp_vector(num_envs: int = 1, **settings: int) -> LinearMDPEnv:
+    """Simulate a random linear MDP; `settings` are those of `random_linear_mdp`."""
+    return LinearMDPEnv(num_envs, random_linear_mdp(**settings))
+
+
+def make_linear_mdp(**settings: int) -> SingleLane:
+    """Make a single environment; `settings` are those of `random_linear_mdp`."""
+    return SingleLane(make_linear_mdp_vector(1, **settings))
+
+
+def make_convex_linear_mdp_vector(num_envs: int = 1, **settings: int) -> ConvexLinearMDPEnv:
+    """Simulate the same MDP as `make_linear_mdp_vector`, with mixtures of its actions allowed."""
+    return ConvexLinearMDPEnv(num_envs, random_linear_mdp(**settings))
+
+
+def make_convex_linear_mdp(**settings: int) -> SingleLane:
+    """Make a single environment; `settings` are those of `random_linear_mdp`."""
+    return SingleLane(make_convex_linear_mdp_vector(1, **settings))

@@ -63,6 +63,10 @@ class SuiteDirectory:
         """Tell whether a run has its result."""
         return (self.run_path(spec) / "summary.json").exists()
 
+    def seconds(self, spec: LockRun) -> float:
+        """How long a finished run took, interruptions left out."""
+        return float(read_json(self.run_path(spec) / "summary.json")["wall_seconds"])
+
     def failure(self, spec: LockRun) -> str | None:
         """Return the error a run ended with, if it did."""
         path = self.failure_path(spec)

@@ -37,6 +37,7 @@ class Progress:
 def start(spec: LockRun, out: Path) -> Iterator[Progress]:
     """Run `spec` into the new directory `out`."""
     build(spec)  # an impossible method is refused before data is made
+    began = time.perf_counter()
     dataset = spec.dataset()
     manifest = {
         "experiment": "lock",
@@ -44,7 +45,7 @@ def start(spec: LockRun, out: Path) -> Iterator[Progress]:
         "seed": spec.seed,
         "dataset": {"sha256": dataset.digest(), "provenance": dict(dataset.provenance)},
     }
-    return _run(spec, dataset, RunDirectory.create(out, manifest))
+    return _run(spec, dataset, RunDirectory.create(out, manifest), began)
 
 
 def resume(out: Path) -> Iterator[Progress]:
@@ -54,19 +55,21 @@ def resume(out: Path) -> Iterator[Progress]:
         raise HyqError(f"{out} is finished: its result is in {out / 'summary.json'}")
     manifest = directory.manifest
     spec = LockRun(**manifest["spec"])
+    began = time.perf_counter()
     dataset = spec.dataset()
     if dataset.digest() != manifest["dataset"]["sha256"]:
         raise HyqError(f"the offline data of {out} has changed since the run began")
-    return _run(spec, dataset, directory)
+    return _run(spec, dataset, directory, began)
 
 
-def _run(spec: LockRun, dataset: Dataset, directory: RunDirectory) -> Iterator[Progress]:
+def _run(
+    spec: LockRun, dataset: Dataset, directory: RunDirectory, began: float
+) -> Iterator[Progress]:
     algorithm = build(spec)
     env = CombinationLockVector(spec.m_on, **lock_parameters(spec.lock))
     enough = SOLVED_SHARE * spec.lock.optimal_return
     with directory.only_writer():
-        saved, elapsed = load_state(directory.checkpoint, algorithm) or (None, 0.0)
-        began = time.perf_counter() - elapsed
+        saved, earlier = load_state(directory.checkpoint, algorithm) or (None, 0.0)
         for step in algorithm.run(env, dataset, Streams(spec.seed), saved):
             examined = examine(step.policy, spec, spec.evaluation_episodes, step.iteration)
             if solved := examined.mean_return >= enough:
@@ -74,7 +77,7 @@ def _run(spec: LockRun, dataset: Dataset, directory: RunDirectory) -> Iterator[P
                 solved = examined.mean_return >= enough
             row = _row(step, examined)
             directory.append(row)
-            elapsed = time.perf_counter() - began
+            elapsed = earlier + time.perf_counter() - began
             spent = step.iteration == spec.iterations or step.online_samples >= spec.online_budget
             summary = None
             if solved or spent:

@@ -5,6 +5,9 @@ from typing import Any
 
 from hyq.algos.base import Algorithm
 from hyq.algos.bc import BC, BCConfig
+from hyq.algos.briee import BRIEE, BRIEEConfig
+from hyq.algos.cql import CQL, CQLConfig
+from hyq.algos.dqfd import DQfD, DQfDConfig
 from hyq.algos.hyq_fqi import HyQ, HyQConfig
 from hyq.core.errors import HyqError
 from hyq.core.schedules import PiecewiseLinear
@@ -50,11 +53,40 @@ def bc(spec: LockRun) -> BC:
     return BC(BCConfig(iterations=spec.iterations))
 
 
+def cql(spec: LockRun) -> CQL:
+    """Conservative Q-learning on the offline data; the paper reports the peak of its curve."""
+    rows = 32 * spec.horizon
+    return CQL(
+        CQLConfig(spec.iterations, networks="per-step", hidden=(32,), batch_size=rows, tau=0.1)
+    )
+
+
+def dqfd(spec: LockRun) -> DQfD:
+    """Deep Q-learning from demonstrations: Hy-Q's two sources, with a margin on the offline one."""
+    return DQfD(
+        DQfDConfig(
+            iterations=spec.iterations,
+            offline_share=spec.offline_share,
+            batch_size=32 * spec.horizon,
+            value_range=(0.0, spec.lock.max_return),
+        )
+    )
+
+
+def briee(spec: LockRun) -> BRIEE:
+    """BRIEE, an online method that learns features and explores with them; no offline data."""
+    alpha = 0.5 / spec.horizon  # the bonuses of an episode add up
+    return BRIEE(BRIEEConfig(spec.iterations, alpha=alpha, v_max=spec.lock.max_return))
+
+
 METHODS: dict[str, Callable[[LockRun], Algorithm[Any]]] = {
     "hyq": hyq,
     "offline-fqi": offline_fqi,
     "online-only": online_only,
     "warm-start": warm_start,
     "bc": bc,
+    "cql": cql,
+    "dqfd": dqfd,
+    "briee": briee,
 }
 """Every method by name."""

@@ -75,6 +75,7 @@ def draw_learning_curves(results: Sequence[LockResult], path: Path) -> None:
             [0, *(row["online_samples"] for row in result.rows)],
             [0, *(row["eval_return"] for row in result.rows)],
             color=COLOURS.get(data, OTHER_COLOUR),
+            drawstyle="steps-post",
             marker="o",
             markersize=3.5,
             linewidth=1.6,
@@ -101,7 +102,7 @@ def draw_learning_curves(results: Sequence[LockResult], path: Path) -> None:
     axes.xaxis.set_major_formatter(lambda value, _: f"{value / 1000:,.0f}k" if value else "0")
     axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False, loc="center right")
+    figure.legend(loc="outside lower center", ncols=2, frameon=False)
     buffer = BytesIO()
     figure.savefig(buffer, format="png", dpi=130)
     write_bytes(path, buffer.getvalue())

@@ -1,0 +1,305 @@
+"""Inspection: estimates against exact numbers, a ranking of data, and planted faults."""
+
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hyq.core.errors import HyqError
+from hyq.core.types import Array, FloatArray, Transitions
+from hyq.coverage import scan
+from hyq.coverage.bounds import condition_numbers
+from hyq.coverage.estimate import Covariance
+from hyq.coverage.features import FeatureKind
+from hyq.coverage.inspect import inspect_dataset
+from hyq.coverage.inspection import Inspection, easier
+from hyq.coverage.policy import save_policy
+from hyq.coverage.scan import DistinctCounter, effective_dimension, row_hashes
+from hyq.coverage.support import unsupported
+from hyq.coverage.transfer import linear_transfer, tabular_transfer
+from hyq.data.dataset import Dataset
+from hyq.envs.batched import BatchedEnv
+from hyq.envs.combination_lock import CombinationLockVector, LockSpec, lock_parameters
+from hyq.envs.linear import make_linear_mdp_vector
+from hyq.envs.tabular import make_tabular_vector
+from hyq.experts.lock import lock_dataset, lock_provenance
+from hyq.models.block import BlockFunction
+from hyq.models.linear import LinearFunction
+from hyq.models.mlp import MLPClass
+from hyq.models.tabular import TabularFunction
+from hyq.rollout import lockstep
+
+Behaviour = Callable[[int, Array], Array]
+
+
+def log(env: BatchedEnv, behaviour: Behaviour, environment: str, **parameters: int) -> Dataset:
+    """Log an episode a lane; the dataset says where it is from."""
+    parts = [rows for rows, _ in lockstep(env, behaviour, env.horizon, seed=3)]
+    step = np.repeat(np.arange(env.horizon), env.num_envs)
+    provenance = {"environment": environment, "parameters": parameters}
+    return Dataset(Transitions.concatenate(parts), step, provenance)
+
+
+def uniform(actions: int, seed: int = 0) -> Behaviour:
+    rng = np.random.default_rng(seed)
+    return lambda h, s: rng.integers(actions, size=len(s))
+
+
+def messages(found: Inspection) -> str:
+    return " ".join(f"{f.severity}: {f.text}" for f in found.findings)
+
+
+# Estimates
+
+
+@pytest.mark.parametrize("instance", range(8))
+def test_the_condition_number_is_within_a_tenth_at_50k_samples(
+    instance: int, tmp_path: Path
+) -> None:
+    env = make_linear_mdp_vector(10_000, instance_seed=instance)
+    log(env, uniform(4), "hyq/LinearMDP-v0", instance_seed=instance).save(tmp_path / "data")
+    linear = env.linear
+    save_policy(tmp_path / "pi", [LinearFunction(w) for w in linear.optimal_weights()])
+    found = inspect_dataset(tmp_path / "data", policy=tmp_path / "pi", episodes=4000)
+    assert found.rows == 50_000
+    mdp = linear.mdp
+    d = mdp.occupancy(mdp.greedy_policy(mdp.optimal_q()))
+    nu = mdp.occupancy(mdp.uniform_policy())
+    policy = found.comparator
+    assert policy is not None
+    exact = float(condition_numbers(linear.features, d, nu).trace.max())
+    assert policy.condition.value == pytest.approx(exact, rel=0.1)
+    assert policy.transfer.value == pytest.approx(linear_transfer(linear.features, d, nu), rel=0.1)
+
+
+def test_tabular_states_are_one_hot_features(tmp_path: Path) -> None:
+    env = make_tabular_vector(5000)
+    log(env, uniform(3), "hyq/Tabular-v0").save(tmp_path / "data")
+    mdp = env.mdp
+    save_policy(tmp_path / "pi", [TabularFunction(q) for q in mdp.optimal_q()])
+    found = inspect_dataset(tmp_path / "data", policy=tmp_path / "pi", episodes=3000)
+    d = mdp.occupancy(mdp.greedy_policy(mdp.optimal_q()))
+    exact = tabular_transfer(d, mdp.occupancy(mdp.uniform_policy()))
+    assert found.comparator is not None
+    assert found.comparator.transfer.value == pytest.approx(exact, rel=0.05)
+    assert found.comparator.transfer.low < exact < found.comparator.transfer.high
+    assert found.comparator.mean_return == pytest.approx(mdp.optimal_value(), abs=0.02)
+    assert "expected" in messages(found)  # few states repeat
+
+
+def test_the_jackknife_removes_the_bias_of_a_small_sample() -> None:
+    """With n = 10 rows a dimension the plug-in estimate is 11% too large; the corrected is not."""
+    rng = np.random.default_rng(0)
+    width, rows = 10, 100
+    estimates = []
+    for _ in range(60):
+        covariance = Covariance(1, width)
+        covariance.add(np.zeros(rows, int), rng.standard_normal((rows, width)), np.array([0]))
+        visits = rng.standard_normal((200, width))
+        estimates.append(covariance.covers(np.zeros(200, int), visits).condition)
+    plug_in = width * rows / (rows - width - 1)
+    assert abs(np.mean(estimates) - width) < 0.4 * (plug_in - width)
+
+
+def test_visits_outside_the_span_are_counted() -> None:
+    covariance = Covariance(2, 2)
+    rows = np.array([[1.0, 0.0]] * 40)
+    covariance.add(np.zeros(40, int), rows, np.array([0, 1]))
+    visits = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 0.0]])
+    seen = covariance.covers(np.array([0, 0, 1, 0]), visits)
+    assert seen.outside == 0.5
+    assert seen.condition == pytest.approx(1.0)
+    assert covariance.covers(np.array([1]), visits[:1]).condition == math.inf
+
+
+def test_support_by_hand() -> None:
+    logged = np.array([[0.0], [0.1], [0.2], [5.0], [5.1]])
+    groups = np.array([0, 0, 0, 1, 1])
+    visits = np.array([[0.05], [5.05], [5.05], [3.0], [0.0]])
+    visited = np.array([0, 1, 0, 0, 7])
+    assert unsupported(logged, groups, visits, visited).tolist() == [0, 0, 1, 1, 1]
+
+
+# The lock: which data is better?
+
+
+def expert(lock: LockSpec) -> list[BlockFunction]:
+    """Return the optimal policy as block functions."""
+    env = CombinationLockVector(1, **lock_parameters(lock))
+    encoder = (env._latent_code / np.square(env._latent_code).sum(axis=1, keepdims=True)).T
+    good = lock.good_actions()
+    functions = []
+    for h in range(lock.horizon):
+        head = np.zeros((3, lock.actions), np.float32)
+        head[[0, 1], good[h]] = 1.0
+        functions.append(BlockFunction(encoder, np.zeros(3, np.float32), head, "hard"))
+    return functions
+
+
+def test_the_lock_datasets_are_ranked_as_hyq_finds_them(tmp_path: Path) -> None:
+    """Trajectory data before occupancy data before that of random actions (results/theory)."""
+    lock = LockSpec(horizon=10)
+    for kind in ("trajectory", "occupancy"):
+        lock_dataset(lock, kind, 20_000).save(tmp_path / kind)
+    env = CombinationLockVector(2000, **lock_parameters(lock))
+    made = log(env, uniform(10), "")
+    Dataset(made.transitions, made.step, lock_provenance(lock)).save(tmp_path / "uniform")
+    save_policy(tmp_path / "pi", expert(lock))
+    kinds: tuple[FeatureKind, ...] = ("network", "raw")
+    for kind in kinds:
+        found = {
+            name: inspect_dataset(tmp_path / name, policy=tmp_path / "pi", features=kind)
+            for name in ("trajectory", "occupancy", "uniform")
+        }
+        assert easier(found["trajectory"], found["occupancy"])
+        assert easier(found["occupancy"], found["uniform"])
+        assert not easier(found["uniform"], found["trajectory"])
+        assert easier(found["uniform"], found["uniform"]) is None
+        assert easier(found["occupancy"], found["occupancy"]) is None
+    assert found["uniform"].verdict[0].startswith("NOT COVERED")
+    assert "COVERED" in found["trajectory"].verdict[0]
+    assert "unlike any" in messages(found["occupancy"])
+    with pytest.raises(HyqError, match="same policy"):
+        easier(inspect_dataset(tmp_path / "uniform"), found["uniform"])
+
+
+def test_estimates_of_the_lock_are_those_of_its_latent_mdp(tmp_path: Path) -> None:
+    lock = LockSpec(horizon=10)
+    lock_dataset(lock, "occupancy", 50_000).save(tmp_path / "data")
+    save_policy(tmp_path / "pi", expert(lock))
+    found = inspect_dataset(tmp_path / "data", policy=tmp_path / "pi", features="network")
+    mdp = lock.latent_mdp()
+    d = mdp.occupancy(mdp.greedy_policy(mdp.optimal_q()))
+    nu = np.zeros_like(d)
+    nu[:, :2] = 0.5 / lock.actions
+    assert found.comparator is not None
+    assert found.comparator.transfer.value == pytest.approx(tabular_transfer(d, nu), rel=0.05)
+    assert found.comparator.mean_return == 1.0
+
+
+# Facts and faults
+
+
+def test_episodes_are_put_together_again(tmp_path: Path) -> None:
+    """Trajectory data is linked and its returns known, in order or shuffled; occupancy is not."""
+    lock = LockSpec(horizon=6)
+    data = lock_dataset(lock, "trajectory", 1200)
+    data.save(tmp_path / "ordered")
+    rng = np.random.default_rng(0)
+    order = np.concatenate([h * 200 + rng.permutation(200) for h in range(6)])
+    Dataset(data.transitions[order], data.step, {}).save(tmp_path / "shuffled")
+    exact = data.transitions.reward.reshape(6, 200).sum(axis=0)
+    for name in ("ordered", "shuffled"):
+        found = inspect_dataset(tmp_path / name)
+        assert found.episodes.linked == 1.0
+        np.testing.assert_allclose(np.sort(found.episodes.returns), np.sort(exact), atol=1e-6)
+        assert found.verdict[0].startswith("The best tenth")
+        assert not found.episodes.cut
+    lock_dataset(lock, "occupancy", 1200).save(tmp_path / "loose")
+    loose = inspect_dataset(tmp_path / "loose")
+    assert loose.episodes.linked == 0.0
+    assert "not linked" in loose.verdict[0]
+
+
+def write(path: Path, **columns: Array) -> None:
+    """Write a dataset that `Dataset` itself would refuse."""
+    n = 400
+    rng = np.random.default_rng(1)
+    observation = rng.standard_normal((n, 3))
+    whole: dict[str, Array] = {
+        "observation": observation,
+        "action": rng.integers(3, size=n),
+        "reward": rng.random(n),
+        "discount": np.repeat([1.0, 0.0], n // 2),
+        "next_observation": np.concatenate([observation[n // 2 :], observation[: n // 2] + 9]),
+        "step": np.repeat([0, 1], n // 2),
+        **columns,
+    }
+    path.mkdir()
+    for name, column in whole.items():
+        np.save(path / f"{name}.npy", column)
+    manifest = {"format": "hyq-dataset-1", "provenance": {}, "sha256": {}}
+    (path / "manifest.json").write_text(json.dumps(manifest))
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("reward", np.where(np.arange(400) == 7, np.nan, 1.0), "1 rows of 'reward' have NaN"),
+        ("reward", np.zeros(400), "No transition has a reward"),
+        ("discount", np.zeros(400), "Every transition is terminated"),
+        ("discount", np.where(np.arange(400) < 5, 0.0, 1.0), "goes on"),
+        ("discount", np.ones(400), "No transition is terminated"),
+        ("discount", np.full(400, 1.5), "outside [0, 1]"),
+        ("action", np.zeros(400, int), ""),
+        ("observation", np.ones((400, 3)), ""),
+    ],
+)
+def test_planted_faults_are_found(
+    tmp_path: Path, name: str, value: FloatArray, message: str
+) -> None:
+    write(tmp_path / "data", **{name: value})
+    found = inspect_dataset(tmp_path / "data")
+    assert message in messages(found)
+    assert "Files changed" in messages(found)  # the manifest has no hashes
+
+
+def test_duplicates_and_hashes(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    rows = rng.standard_normal((1000, 5)).astype(np.float32)
+    assert len(np.unique(row_hashes(rows))) == 1000
+    np.testing.assert_array_equal(row_hashes(rows), row_hashes(rows.copy()))
+    assert row_hashes(rows, rows)[0] != row_hashes(rows)[0]
+    monkeypatch.setattr(scan, "_KEPT_HASHES", 1 << 13)
+    counter = DistinctCounter()
+    for start in range(0, 200_000, 20_000):
+        counter.add(row_hashes(np.arange(start, start + 20_000) // 2))
+    assert counter.duplicate_share() == pytest.approx(0.5, abs=0.01)
+    assert effective_dimension(rng.standard_normal((500, 4))) == pytest.approx(4, abs=0.1)
+    assert effective_dimension(np.ones((5, 4))) == 0.0
+
+
+def test_vector_actions_and_fourier_features(tmp_path: Path) -> None:
+    write(tmp_path / "data", action=np.random.default_rng(2).standard_normal((400, 2)))
+    found = inspect_dataset(tmp_path / "data")
+    assert found.action.startswith("vectors (2,)")
+    assert math.isnan(found.steps[0].action_entropy)
+
+
+def test_network_features_are_a_policys_last_layer(tmp_path: Path) -> None:
+    lock = LockSpec(horizon=4)
+    lock_dataset(lock, "occupancy", 4000).save(tmp_path / "data")
+    family = MLPClass(lock.observation_dim, lock.actions, hidden=(6,))
+    layers = family._random_layers(np.random.default_rng(0))
+    functions = [
+        type(family.zero())(layers, lock.actions, (-np.inf, np.inf)) for _ in range(lock.horizon)
+    ]
+    save_policy(tmp_path / "pi", functions)
+    kinds: tuple[FeatureKind, ...] = ("network", "fourier")
+    for kind in kinds:
+        found = inspect_dataset(tmp_path / "data", policy=tmp_path / "pi", features=kind)
+        assert found.comparator is not None
+        assert found.comparator.features == kind
+
+
+def test_mistakes_are_named(tmp_path: Path) -> None:
+    with pytest.raises(HyqError, match="not a dataset"):
+        inspect_dataset(tmp_path / "none")
+    write(tmp_path / "data")
+    save_policy(tmp_path / "pi", [TabularFunction(np.zeros((2, 3)))] * 2)
+    with pytest.raises(HyqError, match="--env"):
+        inspect_dataset(tmp_path / "data", policy=tmp_path / "pi")
+    with pytest.raises(HyqError, match="cannot make"):
+        inspect_dataset(tmp_path / "data", policy=tmp_path / "pi", env="hyq/None-v0")
+    save_policy(tmp_path / "long", [TabularFunction(np.zeros((2, 3)))] * 3)
+    with pytest.raises(HyqError, match="3 steps"):
+        inspect_dataset(tmp_path / "data", policy=tmp_path / "long")
+    write(tmp_path / "unsorted", step=np.arange(400)[::-1])
+    with pytest.raises(HyqError, match="sorted"):
+        inspect_dataset(tmp_path / "unsorted")
+    (tmp_path / "data" / "reward.npy").unlink()
+    with pytest.raises(HyqError, match="missing"):
+        inspect_dataset(tmp_path / "data")

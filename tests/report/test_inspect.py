@@ -1,0 +1,101 @@
+"""The verbs of inspection, evaluation and the theorem: what they print and the pages they write."""
+
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hyq.core.errors import HyqError
+from hyq.coverage.policy import save_policy
+from hyq.envs.combination_lock import LockSpec
+from hyq.experiments import lock_coverage, theory
+from hyq.experiments.theory import Case, Plan
+from hyq.experts.lock import lock_dataset
+from hyq.report.inspect import data_inspect, evaluate
+from hyq.report.theory import curve, read_rows, report_theory, reproduce_theory, slope
+
+
+class Page(HTMLParser):
+    """Collects what a page refers to and says."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.links: list[str] = []
+        self.text = ""
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.links += [value or "" for name, value in attrs if name in ("src", "href")]
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+@pytest.fixture(scope="module")
+def lock(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small lock's data and its optimal policy."""
+    root = tmp_path_factory.mktemp("lock")
+    spec = LockSpec(horizon=6)
+    lock_dataset(spec, "trajectory", 6000).save(root / "data")
+    save_policy(root / "policy", lock_coverage.optimal_policy(spec))
+    return root
+
+
+def test_inspect_prints_a_verdict_and_writes_one_file(
+    lock: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = tmp_path / "page.html"
+    data_inspect(lock / "data", policy=lock / "policy", features="network", page=page)
+    said = " ".join(capsys.readouterr().out.split())
+    assert "COVERED" in said
+    assert "6,000 in 6 steps" in said
+    assert "relative condition number" in said
+    read = Page(page.read_text())
+    assert all(link.startswith("data:") for link in read.links)
+    for word in ("COVERED", "duplicates", "escaping", "provenance: behaviour"):
+        assert word in read.text
+
+
+def test_inspect_without_a_policy(
+    lock: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data_inspect(lock / "data", page=tmp_path / "page.html")
+    assert "best tenth" in " ".join(capsys.readouterr().out.split())
+
+
+def test_evaluate_prints_an_interval(lock: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    evaluate(lock / "policy", data=lock / "data", features="network", replicates=5)
+    said = capsys.readouterr().out
+    assert "95% interval" in said
+    assert "estimated return │ 1" in said
+    with pytest.raises(HyqError, match="no dataset"):
+        evaluate(lock / "policy", data=lock / "nothing")
+
+
+def test_slopes_and_curves() -> None:
+    x = [1.0, 2.0, 4.0, 8.0]
+    assert slope(x, [3 * v**0.5 for v in x]) == pytest.approx(0.5)
+    assert np.isnan(slope(x, [0.0] * 4))
+    rows = [{"t": t, "cumulative": c} for t, c in ((2, 1.0), (1, 4.0), (2, 3.0))]
+    assert curve(rows, "t") == ([1, 2], [4.0, 2.0])
+
+
+def test_the_theory_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Two cases a panel stand for the experiment; the page needs nothing but itself."""
+    cases = (Case(iterations=4, share=1.0), Case(iterations=8, share=1.0))
+    monkeypatch.setattr(theory, "plan", lambda quick: Plan(*(cases for _ in range(5))))
+    reproduce_theory(out=tmp_path / "out", quick=True)
+    assert "slope" in capsys.readouterr().out
+    assert len(read_rows(tmp_path / "out")) == 10
+    page = Page((tmp_path / "out" / "theory.html").read_text())
+    assert all(link.startswith("data:") for link in page.links)
+    assert "tabular" in page.text
+    assert "occupancy" in page.text
+    assert (tmp_path / "out" / "theory.png").read_bytes().startswith(b"\x89PNG")
+    with pytest.raises(HyqError, match="exists"):
+        reproduce_theory(out=tmp_path / "out", quick=True)
+    with pytest.raises(HyqError, match="no measurements"):
+        report_theory(tmp_path)
