@@ -6,7 +6,11 @@ import numpy as np
 import pytest
 
 from hyq.core.mdp import FiniteMDP
-from hyq.coverage.assumptions import finite_realizability, linear_realizability
+from hyq.coverage.assumptions import (
+    finite_completeness,
+    finite_realizability,
+    linear_realizability,
+)
 from hyq.coverage.bounded import bounded_transfer
 from hyq.coverage.bounds import condition_numbers, finite_bounds, low_rank_bounds, tabular_bounds
 from hyq.coverage.residuals import bellman_residuals
@@ -136,3 +140,20 @@ def test_the_relaxation_to_the_density_ratio_never_needs_its_condition() -> None
     for _ in range(50):
         d, nu = (rng.dirichlet(np.ones(4), size=2).reshape(2, 2, 2) for _ in range(2))
         assert tabular_bounds(d, nu).density >= 1.0
+
+
+def test_regression_targets_exceed_v_max_although_the_class_is_complete() -> None:
+    """The FQI guarantee takes |y| <= V_max; y = r + max f may be V_max + 1/2 when r is random.
+
+    A fair coin pays 0 or 1 on the first step and nothing on the second, so V_max = 1.
+    """
+    mdp = FiniteMDP(np.ones((2, 1, 1, 1)), np.array([[[0.5]], [[0.0]]]), np.ones(1))
+    tables = np.array([[[[0.5]], [[1.0]]], [[[0.0]], [[0.5]]]])
+    assert finite_realizability(mdp, tables) is None
+    assert finite_completeness(mdp, tables) is None
+    largest_reward, v_max = 1.0, 1.0
+    assert largest_reward + tables[1].max() == 1.5 > v_max
+    # Clipping the target to [0, V_max] instead would bias it: 3/4 where T f = 1.
+    clipped = np.clip(np.array([0.0, 1.0]) + 0.5, 0.0, v_max).mean()
+    assert clipped == 0.75
+    assert mdp.bellman(0, tables[1, 1])[0, 0] == 1.0

@@ -294,6 +294,15 @@ def test_mistakes_are_named(tmp_path: Path) -> None:
         inspect_dataset(tmp_path / "data", policy=tmp_path / "pi")
     with pytest.raises(HyqError, match="cannot make"):
         inspect_dataset(tmp_path / "data", policy=tmp_path / "pi", env="hyq/None-v0")
+    with pytest.raises(HyqError, match="shape"):
+        inspect_dataset(tmp_path / "data", env="hyq/Tabular-v0")
+    with pytest.raises(HyqError, match="name it with --policy"):
+        inspect_dataset(tmp_path / "data", features="fourier")
+    lock_dataset(LockSpec(horizon=2), "occupancy", 100).save(tmp_path / "lock")
+    assert inspect_dataset(tmp_path / "lock", env="hyq/CombinationLock-v0").comparator is None
+    save_policy(tmp_path / "wrong", [LinearFunction(np.zeros(3))] * 2)
+    with pytest.raises(HyqError, match="does not fit"):
+        inspect_dataset(tmp_path / "lock", policy=tmp_path / "wrong")
     save_policy(tmp_path / "long", [TabularFunction(np.zeros((2, 3)))] * 3)
     with pytest.raises(HyqError, match="3 steps"):
         inspect_dataset(tmp_path / "data", policy=tmp_path / "long")

@@ -7,10 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hyq.core.seeding import Streams
 from hyq.coverage.inspect import policy_visits
 from hyq.coverage.policy import SavedPolicy
-from hyq.envs.combination_lock import LockSpec, lock_parameters
+from hyq.envs.combination_lock import CombinationLockVector, LockSpec, lock_parameters
 from hyq.experiments import theory
 from hyq.experiments.lock_coverage import optimal_policy
 from hyq.experiments.theory import (
@@ -98,6 +97,6 @@ def test_the_quick_plan_is_small_and_whole(tmp_path: Path) -> None:
 def test_the_lock_expert_opens_the_lock() -> None:
     lock = LockSpec(horizon=8)
     policy = SavedPolicy(tuple(optimal_policy(lock)))
-    seed = Streams(0).integer("visits")
-    visits = policy_visits(policy, "hyq/CombinationLock-v0", lock_parameters(lock), 100, seed)
+    env = CombinationLockVector(100, **lock_parameters(lock))
+    visits = policy_visits(policy, env, seed=1)
     assert visits.returns.mean() == 1.0

@@ -16,7 +16,6 @@ A growing set of discriminators solves it: phi fits them all and the f of the la
 long as a gap is more than chance. Of the offline data only the horizon is used.
 """
 
-import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -65,11 +64,10 @@ class BRIEEConfig:
     """Penalty of the weights w in representation learning."""
     alpha: float = 0.05
     bonus_cap: float = 1.0
-    """Scale and largest value of the bonus, in units of v_max."""
+    """Scale and largest value of the bonus, in units of v_max, the largest return."""
     lambda_: float = 1e-6
     """Regulariser of Sigma: a pair never seen has the bonus alpha / sqrt(lambda), or the cap."""
     v_max: float = 1.0
-    """Largest return of an episode; optimism never promises more."""
 
     def __post_init__(self) -> None:
         """Refuse settings that mean nothing."""
@@ -120,13 +118,12 @@ def greedy_policy(functions: Sequence[OptimisticQ], config: BRIEEConfig) -> Poli
 def collect(env: VectorEnv, policy: Policy, horizon: int, streams: Streams) -> tuple[Batch, int]:
     """Roll in to every step, act uniformly there and one step on; count every transition."""
     parts: list[list[Transitions]] = [[] for _ in range(horizon)]
-    samples = 0
     for depth in range(-1, horizon):  # -1 gives step 0 its second tuple
         acting = _roll_in(env, policy, depth, streams.generator("uniform-actions", depth))
         seed = streams.integer("roll-in", depth)
         for h, (rows, _) in enumerate(lockstep(env, acting, min(depth + 2, horizon), seed)):
-            samples += env.num_envs
             parts[h].append(rows if h >= depth else rows[:0])
+    samples = env.num_envs * sum(map(len, parts))
     return tuple(Transitions.concatenate(part) for part in parts), samples
 
 
@@ -260,12 +257,12 @@ def learn_representation(
     x, in_x, out_x = standardise(data.observation)
     y, in_y, out_y = standardise(data.next_observation)
     rows = Rows.of(x, y, data.action, len(old.weights))
-    encoder: FloatArray = in_x @ old.encoder
-    centre, known = in_x @ shared.encoder, in_y @ shared.discriminators
-    found = known[:, :0]
+    known, found = in_y @ shared.discriminators, np.zeros((y.shape[1], 0))
+    encoder: FloatArray = in_x @ shared.encoder
+    centre = encoder
     if known.shape[1]:
-        bold = centre + spectral(x, config.latents, rng)
-        encoder = fit_encoder(rows, known, centre, (encoder, centre, bold), config)
+        begins = (in_x @ old.encoder, centre, centre + spectral(x, config.latents, rng))
+        encoder = fit_encoder(rows, known, centre, begins, config)
     while found.shape[1] < config.discriminators:
         half = rng.permutation(len(data)) % 2 == 0
         train, test = (Rows.of(x[p], y[p], data.action[p], len(old.weights)) for p in (half, ~half))
@@ -298,8 +295,8 @@ def learn_representations(
 
 def _due(before: int, now: int, growth: float) -> bool:
     """Tell whether the data has just grown past a power of 1 + growth."""
-    levels = [math.log(max(n, 1), 1 + growth) if growth else n for n in (before, now)]
-    return math.floor(levels[1]) > math.floor(levels[0])
+    levels = [np.log(max(n, 1)) / np.log(1 + growth) if growth else n for n in (before, now)]
+    return bool(np.floor(levels[1]) > np.floor(levels[0]))
 
 
 def plan(
@@ -310,8 +307,7 @@ def plan(
     for h in reversed(range(len(learned))):
         data = Transitions.concatenate(online.at(h))
         following = functions[-1].values(data.next_observation, config) if functions else 0.0
-        value = np.minimum(np.max(following, axis=-1), config.v_max)
-        target = data.reward + data.discount * value
+        target = data.reward + data.discount * np.minimum(np.max(following, axis=-1), config.v_max)
         code = learned[h].code(data.observation, config.encoding)
         taken = [data.action == action for action in range(len(learned[h].weights))]
         gram = np.stack([code[rows].T @ code[rows] for rows in taken])
@@ -334,10 +330,9 @@ class BRIEEState:
 
 @dataclass(frozen=True)
 class BRIEE:
-    """BRIEE for vector observations and finitely many actions. Its metrics are:
+    """BRIEE for vector observations and finitely many actions.
 
-    * `discriminators`: how many discriminators all steps together have found so far;
-    * `optimistic_value`: mean of max_a Q_0 at the start states, what the agent hopes to earn.
+    Metrics: the `discriminators` of all steps; the `optimistic_value`, mean max_a Q_0 at the start.
     """
 
     config: BRIEEConfig = BRIEEConfig()

@@ -5,7 +5,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -28,7 +27,7 @@ from hyq.coverage.scan import (
 from hyq.coverage.stream import DatasetFiles
 from hyq.coverage.support import unsupported
 from hyq.coverage.verdict import findings, verdict
-from hyq.rollout import lockstep
+from hyq.rollout import VectorEnv, lockstep
 
 PILOT = 1000
 SAMPLE_ROWS, SAMPLE_BYTES = 1000, 32 << 20
@@ -44,22 +43,37 @@ class Visits:
     returns: FloatArray
 
 
-def policy_visits(
-    policy: SavedPolicy, env_id: str, parameters: dict[str, Any], episodes: int, seed: int
-) -> Visits:
-    """Play `episodes` episodes of the policy."""
-    try:
-        env = gym.make_vec(env_id, num_envs=episodes, **parameters)
-    except (gym.error.Error, TypeError) as error:
-        raise HyqError(f"cannot make environment {env_id!r}: {error}") from None
-    total = np.zeros(episodes)
+def policy_visits(policy: SavedPolicy, env: VectorEnv, seed: int) -> Visits:
+    """Play an episode of the policy in every lane of `env`, and close it."""
+    total = np.zeros(env.num_envs)
     observations, actions = [], []
-    for rows, lanes in lockstep(env, policy, policy.horizon, seed):
-        total[lanes] += rows.reward
-        observations.append(rows.observation)
-        actions.append(np.asarray(rows.action))
-    env.close()
+    try:
+        for rows, lanes in lockstep(env, policy, policy.horizon, seed):
+            total[lanes] += rows.reward
+            observations.append(rows.observation)
+            actions.append(np.asarray(rows.action))
+    except (ValueError, IndexError) as error:
+        raise HyqError(f"the policy does not fit the environment: {error}") from None
+    finally:
+        env.close()
     return Visits(tuple(observations), tuple(actions), total)
+
+
+def _environment(files: DatasetFiles, env: str | None, lanes: int) -> VectorEnv:
+    """Make the environment named, or the dataset's own, and see that the data can be from it."""
+    own = files.provenance.get("environment")
+    name = env or own
+    if not isinstance(name, str):
+        raise HyqError("the dataset does not say its environment: name it with --env")
+    parameters = dict(files.provenance.get("parameters", {})) if name == own else {}
+    try:
+        made = gym.make_vec(name, num_envs=lanes, **parameters)
+    except (gym.error.Error, TypeError, ModuleNotFoundError) as error:
+        raise HyqError(f"cannot make environment {name!r}: {error}") from None
+    logged, lives = files.columns["observation"].shape[1:], made.single_observation_space.shape
+    if logged != lives:
+        raise HyqError(f"the data's observations have shape {logged}, those of {name} {lives}")
+    return made
 
 
 @dataclass
@@ -188,11 +202,12 @@ def inspect_dataset(
     if saved is not None:
         if saved.horizon != horizon:
             raise HyqError(f"the policy knows {saved.horizon} steps, the dataset has {horizon}")
-        name = env or files.provenance.get("environment")
-        if not isinstance(name, str):
-            raise HyqError("the dataset does not say its environment: name it with --env")
-        parameters = {} if env else dict(files.provenance.get("parameters", {}))
-        visits = policy_visits(saved, name, parameters, episodes, streams.integer("visits"))
+        lanes = _environment(files, env, episodes)
+        visits = policy_visits(saved, lanes, streams.integer("visits"))
+    elif env is not None:
+        _environment(files, env, 1).close()
+    if saved is None and features != "raw":
+        raise HyqError(f"{features} features measure a policy's coverage: name it with --policy")
     pilot_rows = np.unique(np.linspace(0, len(files) - 1, PILOT).astype(np.int64))
     observation = files.columns["observation"].pick(pilot_rows)
     action = files.columns["action"].pick(pilot_rows)

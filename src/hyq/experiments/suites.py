@@ -52,8 +52,8 @@ def lock_suite(preset: Preset) -> Suite:
                 replace(on, method="bc", iterations=10),
                 replace(on, method="cql", iterations=40),
                 replace(on, method="offline-fqi", iterations=10),
-                replace(on, method="warm-start", online_budget=min(2_500_000, on.online_budget)),
-                replace(on, method="dqfd", online_budget=min(2_500_000, on.online_budget)),
+                replace(on, method="warm-start", online_budget=min(1_000_000, on.online_budget)),
+                replace(on, method="dqfd", online_budget=min(1_000_000, on.online_budget)),
             ]
     # The longest first, so that all cores end together.
     runs.sort(key=lambda run: SLOWEST_FIRST.index(run.method) if run.method in SLOWEST_FIRST else 9)

@@ -20,7 +20,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemaining
 from rich.table import Table
 
 from hyq.core.errors import HyqError
-from hyq.core.files import read_json, write_bytes
+from hyq.core.files import read_json, write_bytes, write_json
 from hyq.experiments import lock_coverage, theory
 
 Row = dict[str, Any]
@@ -50,11 +50,18 @@ def reproduce_theory(*, out: Path = Path("results/theory"), quick: bool = False)
 
 
 def report_theory(out: Path) -> None:
-    """Draw the figure and write the page of finished measurements."""
+    """Draw the figure and write the page and the summary of finished measurements."""
     rows = read_rows(out)
     picture = draw(rows)
     write_bytes(out / "theory.png", picture)
     write_bytes(out / "theory.html", _page(rows, picture, out).encode())
+    names = ("problem", "C_pi", "slope", "cumulative", "first_loss", "bound")
+    lock_rows = lock_lines(read_rows(out, "lock.jsonl"))
+    summary = {
+        "slopes": [dict(zip(names, line, strict=True)) for line in slopes(rows)],
+        "lock": [dict(zip(LOCK_COLUMNS, line, strict=True)) for line in lock_rows],
+    }
+    write_json(out / "summary.json", summary)
 
 
 def read_rows(out: Path, name: str = "records.jsonl") -> list[Row]:
