@@ -22,6 +22,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import numpy as np
 from scipy.linalg import hadamard
 
+from hyq.coverage.features import FeatureKind
 from hyq.coverage.inspect import inspect_dataset
 from hyq.coverage.policy import save_policy
 from hyq.envs.combination_lock import LockSpec
@@ -53,7 +54,7 @@ def measure(root: Path, kind: str) -> None:
     if kind == "none":
         found = inspect_dataset(root / "data")
     else:
-        features = "raw" if kind == "raw" else "network"
+        features: FeatureKind = "raw" if kind == "raw" else "network"
         found = inspect_dataset(root / "data", policy=root / "policy", features=features)
     seconds = time.perf_counter() - started
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -69,6 +69,26 @@ def test_linear_functions(tmp_path: Path) -> None:
     assert result.value.value == pytest.approx(linear.mdp.optimal_value(), abs=0.02)
 
 
+def test_a_policy_the_data_does_not_support_is_called_out(tmp_path: Path) -> None:
+    """Data of action 0 only: a policy that takes another one half of the time is lost half way."""
+    rows = Transitions(
+        np.array([0, 1] * 50),
+        np.zeros(100, int),
+        np.ones(100),
+        np.zeros(100),
+        np.array([0, 1] * 50),
+    )
+    Dataset(rows, np.zeros(100, int), {}).save(tmp_path / "data")
+    for table, share in (([[1.0, 0.0], [0.0, 1.0]], 0.5), ([[1.0, 0.0], [1.0, 0.0]], 1.0)):
+        save_policy(tmp_path / f"{share}", [TabularFunction(np.array(table))])
+        result = evaluate_saved(tmp_path / f"{share}", tmp_path / "data", replicates=5)
+        assert result.supported == pytest.approx(share)
+        assert result.value.value == pytest.approx(share)
+    judged(tmp_path, 3, episodes=400)
+    full = evaluate_saved(tmp_path / "policy3", tmp_path / "data3", replicates=5)
+    assert full.supported == pytest.approx(1.0)
+
+
 def test_same_seed_same_interval(tmp_path: Path) -> None:
     judged(tmp_path, 7, episodes=100)
     again = [

@@ -118,7 +118,8 @@ class MLPClass:
 
 
 def _inputs(observation: Array) -> torch.Tensor:
-    return torch.as_tensor(observation, dtype=torch.float32).flatten(start_dim=1)
+    # A copy, because logged observations are read-only and torch insists on writable memory.
+    return torch.from_numpy(np.array(observation, dtype=np.float32)).flatten(start_dim=1)
 
 
 def _forward(layers: Layers, inputs: torch.Tensor) -> torch.Tensor:

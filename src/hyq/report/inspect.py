@@ -92,7 +92,14 @@ def evaluate(
     table.add_row("estimated return", f"{result.value.value:.4g}")
     table.add_row("95% interval", f"{result.value.low:.4g} to {result.value.high:.4g}")
     table.add_row("acts as logged", f"{result.agreement:.1%} of the transitions")
-    Console().print(table)
+    table.add_row("stays where data is", f"{result.supported:.1%}")
+    console = Console()
+    console.print(table)
+    if result.supported < 0.99:
+        console.print(
+            "[yellow]warning[/] The data does not support this policy all the way: unlogged values "
+            "count as 0, and the interval cannot show it. See 'hyq data inspect --policy'."
+        )
 
 
 def print_inspection(found: Inspection, console: Console) -> None:

@@ -229,6 +229,7 @@ def _draw_rates(axis: Axes, rows: list[Row], problem: str) -> None:
     if x:
         guide = np.array(x)
         axis.loglog(x, np.sqrt(guide), color="#999999", linestyle=":", label="slope 1/2")
+    axis.margins(y=0.3)
     _finish(axis, "iterations T (m_off = T)", problem)
 
 
