@@ -34,9 +34,11 @@ from hyq.experiments.specs import LockRun
 from hyq.experiments.suites import SUITES, Preset, Suite
 from hyq.experts.lock import LockData, lock_dataset
 from hyq.report.figure import draw_suite
+from hyq.report.inspect import data_inspect, evaluate
 from hyq.report.lock import LockResult, draw_learning_curves, result_table
 from hyq.report.page import write_page
 from hyq.report.suite import SuiteResult, suite_table
+from hyq.report.theory import reproduce_theory
 
 console = Console()
 Directory = Annotated[Path, tyro.conf.Positional]
@@ -271,11 +273,14 @@ VERBS: dict[str, Callable[..., None]] = {
     "run lock": run_lock,
     "resume": resume,
     "methods": methods,
+    "reproduce theory": reproduce_theory,
     "reproduce": reproduce,
     "report suite": report_suite,
     "report": report,
     "data make lock": data_make_lock,
     "data show": data_show,
+    "data inspect": data_inspect,
+    "evaluate": evaluate,
 }
 
 

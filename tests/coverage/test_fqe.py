@@ -48,7 +48,6 @@ def test_the_interval_holds_the_true_value_on_most_of_100_random_mdps(tmp_path: 
     for seed in range(100):
         result, truth = judged(tmp_path, seed, episodes=400)
         held += result.value.low <= truth <= result.value.high
-    print("held", held)
     assert held >= 90
 
 

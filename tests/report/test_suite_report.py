@@ -136,4 +136,4 @@ def test_the_page_works_in_a_browser(suite: Path, tmp_path: Path, browser: Chrom
     ActionChains(browser).move_to_element(chart).perform()
     assert "Hy-Q:" in browser.find_element(By.ID, "tip").text
     assert "no method" in browser.find_element(By.TAG_NAME, "body").text
-    assert browser.get_log("browser") == []
+    assert browser.get_log("browser") == []  # type: ignore[no-untyped-call]

@@ -116,8 +116,9 @@ def _runs(line: Line) -> str:
             if run.rows
         )
         body = "".join(f"<tr>{row}</tr>" for row in cells)
-        outcome = {None: "under way", True: "solved", False: "not solved"}
-        state = outcome[run.summary and run.summary["solved"]]
+        state = "under way"
+        if run.summary is not None:
+            state = "solved" if run.summary["solved"] else "not solved"
         parts.append(
             f"<h4>seed {run.spec['seed']}: {state}</h4>"
             f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
