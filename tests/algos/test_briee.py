@@ -21,6 +21,7 @@ from hyq.algos.briee import (
     learn_representation,
     least_squares,
     plan,
+    spectral,
     standardise,
     worst_discriminator,
 )
@@ -139,7 +140,7 @@ def test_gradients_match_finite_differences(what: str, monkeypatch: pytest.Monke
     if what == "encoder":
         fit_encoder(rows, rng.normal(size=(5, 2)), 0 * encoder, (encoder,), config)
     else:
-        worst_discriminator(rows, encoder, config, rng)
+        worst_discriminator(rows, encoder, (rng.normal(size=(5, 4)),), config)
     assert checked
 
 
@@ -162,7 +163,9 @@ def test_the_gap_of_a_good_discriminator_holds_on_unseen_rows_and_closes() -> No
     (x, _, _), (y, _, _) = standardise(data.observation), standardise(data.next_observation)
     train, test = (Rows.of(x[p::2], y[p::2], data.action[p::2], 10) for p in (0, 1))
     blind, config = np.zeros((x.shape[1], 3)), BRIEEConfig()
-    f, rival = worst_discriminator(train, blind, config, np.random.default_rng(0))
+    rng = np.random.default_rng(0)
+    begin = np.hstack([spectral(x, 3, rng), spectral(y, 1, rng)])
+    f, rival = worst_discriminator(train, blind, (begin,), config)
     gap, error = held_out_gap(train, test, (blind, rival), f, config)
     assert gap > 5 * error
     fitted = fit_encoder(train, f, blind, (rival,), config)

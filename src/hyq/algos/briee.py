@@ -216,15 +216,14 @@ def spectral(x: Array, columns: int, rng: Generator) -> FloatArray:
 
 
 def worst_discriminator(
-    rows: Rows, encoder: FloatArray, config: BRIEEConfig, rng: Generator
+    rows: Rows, encoder: FloatArray, begins: Sequence[FloatArray], config: BRIEEConfig
 ) -> tuple[FloatArray, FloatArray]:
-    """Maximise the gap over f and phi~ (whose error it subtracts: no saddle); return both."""
+    """Maximise the gap over phi~ (whose error it subtracts: no saddle) and f; return f and phi~."""
     code, latents = rows.code(encoder), encoder.shape[1]
     centre = np.hstack([encoder, np.zeros((len(encoder), 1))])
-    begin = centre + np.hstack([spectral(rows.x, latents, rng), spectral(rows.y, 1, rng)])
 
     def objective(parameters: FloatArray) -> tuple[float, FloatArray]:
-        both = parameters.reshape(begin.shape)
+        both = parameters.reshape(centre.shape)
         f = rows.outcome(both[:, latents:])
         _, residual, error = least_squares(code, f, rows.blocks, config.ridge)
         best, by_rival, rest = _encoder_loss(rows, both[:, :latents], f, config.ridge)
@@ -233,7 +232,8 @@ def worst_discriminator(
         gradient = np.hstack([by_rival, -by_f]) + 2 * config.decay * moved
         return best - error + config.decay * float(np.vdot(moved, moved)), gradient.ravel()
 
-    both = minimize(objective, begin.ravel(), jac=True, **SOLVER).x.reshape(begin.shape)
+    ends = [minimize(objective, begin.ravel(), jac=True, **SOLVER) for begin in begins]
+    both = min(ends, key=lambda end: end.fun).x.reshape(centre.shape)
     return both[:, latents:], both[:, :latents]
 
 
@@ -258,15 +258,16 @@ def learn_representation(
     y, in_y, out_y = standardise(data.next_observation)
     rows = Rows.of(x, y, data.action, len(old.weights))
     known, found = in_y @ shared.discriminators, np.zeros((y.shape[1], 0))
-    encoder: FloatArray = in_x @ shared.encoder
-    centre = encoder
+    encoder = centre = (in_x @ shared.encoder).astype(float)
     if known.shape[1]:
-        begins = (in_x @ old.encoder, centre, centre + spectral(x, config.latents, rng))
-        encoder = fit_encoder(rows, known, centre, begins, config)
+        bold = centre + spectral(x, config.latents, rng)
+        encoder = fit_encoder(rows, known, centre, (in_x @ old.encoder, centre, bold), config)
     while found.shape[1] < config.discriminators:
         half = rng.permutation(len(data)) % 2 == 0
         train, test = (Rows.of(x[p], y[p], data.action[p], len(old.weights)) for p in (half, ~half))
-        f, rival = worst_discriminator(train, encoder, config, rng)
+        begins = [np.hstack([encoder + spectral(x, config.latents, rng), spectral(y, 1, rng)])]
+        begins += [np.hstack([in_x @ old.encoder, in_y @ u[:, None]]) for u in old.discriminators.T]
+        f, rival = worst_discriminator(train, encoder, begins[:2], config)
         gap, error = held_out_gap(train, test, (encoder, rival), f, config)
         if gap <= config.confidence * max(error, 1.0):  # f has values in [-1, 1]
             break
@@ -294,9 +295,8 @@ def learn_representations(
 
 
 def _due(before: int, now: int, growth: float) -> bool:
-    """Tell whether the data has just grown past a power of 1 + growth."""
     levels = [np.log(max(n, 1)) / np.log(1 + growth) if growth else n for n in (before, now)]
-    return bool(np.floor(levels[1]) > np.floor(levels[0]))
+    return bool(np.floor(levels[1]) > np.floor(levels[0]))  # past a power of 1 + growth
 
 
 def plan(
@@ -384,9 +384,9 @@ class BRIEE:
         horizon, iteration, samples = map(int, replaced["counters"])
         parts, names = ([f.name for f in fields(c)] for c in (OptimisticQ, Transitions))
         functions = [OptimisticQ(*(replaced[f"{h}.{n}"] for n in parts)) for h in range(horizon)]
-        rows = [(Transitions(*(new[n] for n in names)), new["counts"].tolist()) for new in appended]
-        online = OnlineStore([unpack(*packed) for packed in rows])
-        return BRIEEState(iteration, tuple(functions), online, samples)
+        rows = [Transitions(*(added[n] for n in names)) for added in appended]
+        batches = list(map(unpack, rows, (added["counts"].tolist() for added in appended)))
+        return BRIEEState(iteration, tuple(functions), OnlineStore(batches), samples)
 
 
 def _ignorance(env: VectorEnv, config: BRIEEConfig) -> OptimisticQ:

@@ -136,9 +136,14 @@ class SuiteResult:
     @property
     def grid(self) -> FloatArray:
         """Sample counts to read every curve at, evenly on a logarithmic axis."""
-        rows = [run.rows for line in self.lines for run in line.runs if not line.is_offline]
-        first = min((r[0]["online_samples"] for r in rows if r), default=1)
-        last = max((r[-1]["online_samples"] for r in rows if r), default=10)
+        spent = [
+            row["online_samples"]
+            for line in self.lines
+            for run in line.runs
+            for row in run.rows
+            if row["online_samples"] > 0  # before it acts a method may train on its logs alone
+        ]
+        first, last = min(spent, default=1), max(spent, default=10)
         return np.geomspace(max(first / 2, 1), max(last, 2), GRID_POINTS)
 
 
