@@ -34,7 +34,7 @@ def variants(algorithm: HyQ[BlockFunction]) -> dict[str, HyQ[BlockFunction]]:
         return replace(algorithm, family=replace(family, **changes))  # type: ignore[arg-type]
 
     return {
-        "all of them": algorithm,
+        "nothing": algorithm,
         "values read with the soft encoding": other(encoding="soft"),
         "head not kept in [0, V_max]": other(bounded=False),
         "no pull towards the start": other(proximal=0.0),
