@@ -9,7 +9,7 @@ import pytest
 
 from hyq.core.errors import HyqError
 from hyq.core.files import append_line, new_directory, read_json, write_bytes, write_json
-from hyq.core.schedules import PiecewiseLinear, constant
+from hyq.core.schedules import PiecewiseLinear
 from hyq.core.seeding import Streams
 from hyq.core.targets import optimality_target, td_error
 
@@ -36,7 +36,7 @@ def test_stream_integers_fit_every_seed_argument() -> None:
 def test_schedule_is_linear_between_knots_and_flat_outside() -> None:
     schedule = PiecewiseLinear(((10.0, 1.0), (20.0, 3.0), (40.0, 2.0)))
     assert [schedule(t) for t in (0, 10, 15, 20, 30, 40, 99)] == [1, 1, 2, 3, 2.5, 2, 2]
-    assert constant(0.3)(7) == 0.3
+    assert PiecewiseLinear(((0.0, 0.3),))(7) == 0.3
 
 
 @pytest.mark.parametrize("knots", [(), ((1.0, 0.0), (1.0, 1.0)), ((2.0, 0.0), (1.0, 1.0))])

@@ -107,6 +107,9 @@ def test_what_is_not_a_dataset_is_refused(tmp_path: Path) -> None:
     (tmp_path / "manifest.json").write_text(json.dumps({"format": "other"}))
     with pytest.raises(HyqError, match="not a hyq-dataset-1"):
         Dataset.load(tmp_path)
+    (tmp_path / "manifest.json").write_text(json.dumps({"format": "hyq-dataset-1"}))
+    with pytest.raises(HyqError, match="damaged: it has no 'sha256'"):
+        Dataset.load(tmp_path)
 
 
 def test_a_pickle_is_never_loaded(tmp_path: Path) -> None:

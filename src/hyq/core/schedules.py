@@ -28,8 +28,3 @@ class PiecewiseLinear:
             return self.knots[-1][1]
         (t0, v0), (t1, v1) = self.knots[right - 1], self.knots[right]
         return v0 + (v1 - v0) * (time - t0) / (t1 - t0)
-
-
-def constant(value: float) -> PiecewiseLinear:
-    """Make the schedule that is `value` at all times."""
-    return PiecewiseLinear(((0.0, value),))

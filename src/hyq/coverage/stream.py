@@ -14,9 +14,8 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from hyq.core.errors import HyqError
-from hyq.core.files import read_json
 from hyq.core.types import Array, IntArray
-from hyq.data.dataset import COLUMNS, FORMAT
+from hyq.data.dataset import COLUMNS, read_manifest
 
 BLOCK_BYTES = 8 << 20
 
@@ -86,16 +85,12 @@ class DatasetFiles:
     @classmethod
     def open(cls, path: Path) -> "DatasetFiles":
         """Read the manifest and every header, and see that they belong together."""
-        if not path.is_dir():
-            raise HyqError(f"{path} is not a dataset directory: give the directory that was saved")
-        manifest = read_json(path / "manifest.json")
-        if manifest.get("format") != FORMAT:
-            raise HyqError(f"{path} is not a {FORMAT} dataset: its manifest says otherwise")
+        manifest = read_manifest(path)
         columns = {name: Column.open(path / f"{name}.npy") for name in COLUMNS}
         lengths = {column.shape[0] for column in columns.values()}
         if len(lengths) != 1 or 0 in lengths:
             raise HyqError(f"the columns of {path} have {sorted(lengths)} rows: all must have one")
-        return cls(path, columns, manifest.get("provenance", {}), manifest.get("sha256", {}))
+        return cls(path, columns, manifest["provenance"], manifest["sha256"])
 
     def __len__(self) -> int:
         """Count the transitions."""

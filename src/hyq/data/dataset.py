@@ -94,17 +94,26 @@ class Dataset:
     @classmethod
     def load(cls, path: Path) -> "Dataset":
         """Open a dataset memory-mapped, after checking every file against its hash."""
-        if not path.is_dir():
-            raise HyqError(f"{path} is not a dataset directory: give the directory that was saved")
-        manifest = read_json(path / "manifest.json")
-        if manifest.get("format") != FORMAT:
-            raise HyqError(f"{path} is not a {FORMAT} dataset: its manifest says otherwise")
+        manifest = read_manifest(path)
         columns = {
             name: _load_column(path / f"{name}.npy", manifest["sha256"].get(name))
             for name in COLUMNS
         }
         step = columns.pop("step")
         return cls(Transitions(**columns), step, manifest["provenance"])
+
+
+def read_manifest(path: Path) -> dict[str, Any]:
+    """Return the manifest of a dataset's directory, or say why it is none."""
+    if not path.is_dir():
+        raise HyqError(f"{path} is not a dataset directory: give the directory that was saved")
+    manifest = read_json(path / "manifest.json")
+    if manifest.get("format") != FORMAT:
+        raise HyqError(f"{path} is not a {FORMAT} dataset: its manifest says otherwise")
+    for name in ("sha256", "provenance"):
+        if not isinstance(manifest.get(name), dict):
+            raise HyqError(f"the manifest of {path} is damaged: it has no {name!r}")
+    return manifest
 
 
 def same_provenance(dataset: Dataset, expected: Mapping[str, Any]) -> None:
