@@ -1,1 +1,42 @@
 """hyq: hybrid reinforcement learning, one policy from logged data and live interaction together."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from hyq.algos.hyq_dqn import DeepConfig
+    from hyq.api import train
+    from hyq.core.errors import HyqError
+    from hyq.core.schedules import PiecewiseLinear
+    from hyq.data.dataset import Dataset
+    from hyq.data.episodes import Episode, Episodes
+    from hyq.models.policy import DeepPolicy
+
+__all__ = [
+    "Dataset",
+    "DeepConfig",
+    "DeepPolicy",
+    "Episode",
+    "Episodes",
+    "HyqError",
+    "PiecewiseLinear",
+    "train",
+]
+
+_HOMES = {
+    "Dataset": "hyq.data.dataset",
+    "DeepConfig": "hyq.algos.hyq_dqn",
+    "DeepPolicy": "hyq.models.policy",
+    "Episode": "hyq.data.episodes",
+    "Episodes": "hyq.data.episodes",
+    "HyqError": "hyq.core.errors",
+    "PiecewiseLinear": "hyq.core.schedules",
+    "train": "hyq.api",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name when it is first used, so that `import hyq` alone costs nothing."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'hyq' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)

@@ -13,7 +13,7 @@ import time
 for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(_variable, "1")
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -23,21 +23,28 @@ from rich.progress import Progress as Bar
 from rich.progress import TimeElapsedColumn
 from rich.table import Table
 
+from hyq.algos.deep_baselines import DEEP_METHODS
 from hyq.core.errors import HyqError
 from hyq.core.seeding import Streams
 from hyq.data.dataset import Dataset
 from hyq.envs.combination_lock import LockSpec
-from hyq.experiments import lock
+from hyq.experiments import deep, lock, runs
+from hyq.experiments.deep import DeepRun
+from hyq.experiments.deep_data import dataset_names
 from hyq.experiments.launch import Event, SuiteDirectory, launch, pending
 from hyq.experiments.methods import METHODS
+from hyq.experiments.records import RunDirectory
+from hyq.experiments.runs import Run
 from hyq.experiments.specs import LockRun
 from hyq.experiments.suites import SUITES, Preset, Suite
 from hyq.experts.lock import LockData, lock_dataset
+from hyq.report.deep import DeepResult, deep_table, draw_deep_curves, watch_deep
 from hyq.report.figure import draw_suite
 from hyq.report.inspect import data_inspect, evaluate
 from hyq.report.lock import LockResult, draw_learning_curves, result_table
 from hyq.report.page import write_page
 from hyq.report.suite import SuiteResult, suite_table
+from hyq.report.tensorboard import to_tensorboard
 from hyq.report.theory import reproduce_theory
 
 console = Console()
@@ -69,11 +76,43 @@ def run_lock(spec: tyro.conf.OmitArgPrefixes[LockRun], *, out: Path) -> None:
     report(out, picture=out / "curve.png")
 
 
+def run_deep(
+    spec: tyro.conf.OmitArgPrefixes[DeepRun], *, out: Path, tensorboard: bool = False
+) -> None:
+    """Train deep Hy-Q, or a baseline, on any Gymnasium environment with discrete actions.
+
+    Args:
+        spec: What to run.
+        out: New directory for the records, the curve, the checkpoints, the best and last policy.
+        tensorboard: Write TensorBoard event files too, under OUT/tensorboard.
+    """
+    _watch_deep(spec, deep.start(spec, out), out, tensorboard)
+
+
+def _watch_deep(
+    spec: DeepRun, progress: Iterator[deep.Progress], out: Path, tensorboard: bool = False
+) -> None:
+    if tensorboard:
+        progress = to_tensorboard(progress, out / "tensorboard")
+    watch_deep(progress, spec, console)
+    _report_deep([out], out / "curve.png")
+
+
 def methods() -> None:
-    """List the methods that can be run on the lock."""
+    """List the methods: those for the lock, and those for any environment."""
+    console.print("hyq run lock --method ...")
     for name, build in METHODS.items():
         summary = (build.__doc__ or "").splitlines()[0]
         console.print(f"  [bold]{name:<14}[/] {summary}", highlight=False)
+    console.print("hyq run deep --method ...")
+    for name, method in DEEP_METHODS.items():
+        console.print(f"  [bold]{name:<14}[/] {method.summary}", highlight=False)
+
+
+def data_list() -> None:
+    """List the datasets that have a name, for 'hyq run deep --data'."""
+    for name in dataset_names():
+        console.print(f"  {name}", highlight=False)
 
 
 def resume(out: Directory) -> None:
@@ -82,12 +121,17 @@ def resume(out: Directory) -> None:
     Args:
         out: The run's directory.
     """
-    watch(lock.resume(out))
-    report(out, picture=out / "curve.png")
+    progress = runs.resume(out)
+    settings = RunDirectory.open(out).manifest
+    if settings["experiment"] == "deep":
+        _watch_deep(deep.deep_run(settings["spec"]), progress, out)  # type: ignore[arg-type]
+    else:
+        watch(progress)  # type: ignore[arg-type]
+        report(out, picture=out / "curve.png")
 
 
 def reproduce(
-    suite: Annotated[Literal["lock", "briee"], tyro.conf.Positional],
+    suite: Annotated[Literal["lock", "briee", "deep"], tyro.conf.Positional],
     *,
     out: Path | None = None,
     preset: Preset = "full",
@@ -99,6 +143,7 @@ def reproduce(
 
     Args:
         suite: lock: every method on both datasets. briee: Hy-Q against BRIEE as the lock grows.
+            deep: deep Hy-Q and the baselines on MountainCar, Acrobot and a key-door maze.
         out: Directory of the suite; where it exists already, only what is missing is run.
         preset: full is the paper's setting with five replicates; quick takes minutes.
         workers: Runs at a time, one thread each.
@@ -109,11 +154,11 @@ def reproduce(
         raise HyqError(f"workers must be at least 1, got {workers}")
     chosen = SUITES[suite](preset)
     directory = SuiteDirectory.prepare(out or Path("runs") / f"{suite}-{preset}", chosen)
-    runs = pending(directory, chosen, retry)
+    todo = pending(directory, chosen, retry)
     if ray is None:
-        events = launch(directory, runs, workers)
+        events = launch(directory, todo, workers)
     else:
-        events = _ray_launcher()(directory, runs, None if ray == "local" else ray)
+        events = _ray_launcher()(directory, todo, None if ray == "local" else ray)
     began = time.perf_counter()
     finished = watch_suite(directory, chosen, events)
     if finished:
@@ -134,9 +179,9 @@ def _ray_launcher() -> Callable[..., Iterator[Event | None]]:
 
 def watch_suite(
     directory: SuiteDirectory, suite: Suite, events: Iterator[Event | None]
-) -> list[LockRun]:
+) -> list[Run]:
     """Show how many runs are done, what is under way, and every failure; return what finished."""
-    newly: list[LockRun] = []
+    newly: list[Run] = []
     finished = sum(directory.is_finished(run) for run in suite.runs)
     for run in suite.runs:
         if (error := directory.failure(run)) is not None:
@@ -158,7 +203,8 @@ def watch_suite(
 
 def _under_way(directory: SuiteDirectory, suite: Suite) -> str:
     active = [
-        f"{run.method} {row['online_samples']:,} samples, return {row['eval_return']:.2f}"
+        f"{run.method} {row['online_samples']:,} samples, "
+        f"return {row.get('eval_return', float('nan')):.2f}"
         for run in suite.runs
         if not directory.is_finished(run)
         and directory.failure(run) is None
@@ -232,19 +278,32 @@ def data_show(path: Directory) -> None:
 
 
 def report(
-    *runs: Annotated[Path, tyro.conf.Positional], picture: Path = Path("curves.png")
+    *paths: Annotated[Path, tyro.conf.Positional], picture: Path = Path("curves.png")
 ) -> None:
     """Print a table of runs and draw their learning curves.
 
     Args:
-        runs: The runs' directories.
+        paths: The runs' directories.
         picture: Where to draw.
     """
-    if not runs:
+    if not paths:
         raise HyqError("name at least one run's directory")
-    results = [LockResult.read(path) for path in runs]
+    kinds = {RunDirectory.open(path).manifest.get("experiment") for path in paths}
+    if kinds == {"deep"}:
+        _report_deep(paths, picture)
+        return
+    if kinds != {"lock"}:
+        raise HyqError("report runs of one kind at a time: all on the lock, or all deep")
+    results = [LockResult.read(path) for path in paths]
     draw_learning_curves(results, picture)
     console.print(result_table(results))
+    console.print(f"learning curve: {picture}")
+
+
+def _report_deep(paths: Sequence[Path], picture: Path) -> None:
+    results = [DeepResult.read(path) for path in paths]
+    draw_deep_curves(results, picture)
+    console.print(deep_table(results))
     console.print(f"learning curve: {picture}")
 
 
@@ -271,6 +330,7 @@ def _cell(row: dict[str, Any], name: str) -> str:
 VERBS: dict[str, Callable[..., None]] = {
     "demo": demo,
     "run lock": run_lock,
+    "run deep": run_deep,
     "resume": resume,
     "methods": methods,
     "reproduce theory": reproduce_theory,
@@ -278,6 +338,7 @@ VERBS: dict[str, Callable[..., None]] = {
     "report suite": report_suite,
     "report": report,
     "data make lock": data_make_lock,
+    "data list": data_list,
     "data show": data_show,
     "data inspect": data_inspect,
     "evaluate": evaluate,

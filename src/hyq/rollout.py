@@ -1,16 +1,24 @@
-"""The acting loop: lanes of a vector environment, stepped together from a reset.
+"""The acting loop: lanes of a vector environment, stepped together.
+
+`lockstep` plays one episode of fixed length in every lane; `Lanes` plays on and on, each lane at
+its own pace.
 
 An online sample is one environment transition. Whoever acts counts all of them, roll-ins included.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
+from gymnasium.vector import AutoresetMode
 
 from hyq.core.errors import HyqError
-from hyq.core.types import Array, FloatArray, Transitions
+from hyq.core.images import shrink
+from hyq.core.seeding import Streams
+from hyq.core.types import Array, BoolArray, FloatArray, Transitions
 
 VectorEnv = gym.vector.VectorEnv[Array, Array, Array]
 Policy = Callable[[int, Array], Array]
@@ -56,3 +64,190 @@ def uniform_actions(space: gym.Space[Any], count: int, rng: np.random.Generator)
     if isinstance(space, gym.spaces.Box) and space.is_bounded():
         return rng.uniform(space.low, space.high, size=(count, *space.shape)).astype(space.dtype)
     raise HyqError(f"there is no uniform action in {space}: collect with the Q-type instead")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one step of every lane led to."""
+
+    frame: Array
+    """Observation after the step: of an episode that ended, its last."""
+    reward: FloatArray
+    terminated: BoolArray
+    truncated: BoolArray
+    life_lost: BoolArray
+    """Where the environment counts lives and one was lost, the last one included."""
+    finished: tuple[tuple[int, float, int], ...]
+    """(lane, return, length) of each episode that ended."""
+
+    @property
+    def ended(self) -> BoolArray:
+        """Where the episode is over, one way or the other."""
+        return self.terminated | self.truncated
+
+
+class Lanes:
+    """Episodes going on in every lane of a vector environment, each from a seed of its own.
+
+    Lanes are reset by hand, so no transition ever crosses from one episode into the next. An
+    episode is a function of its seed and its actions; remembering those is enough to come back to
+    the very same state of *any* environment that keeps Gymnasium's promise about seeds.
+    """
+
+    def __init__(
+        self, env: VectorEnv, streams: Streams, *, stack: int = 1, shrink_by: int = 1
+    ) -> None:
+        """Start the first episode of every lane; see `frame` and `observation` for what it shows.
+
+        Args:
+            env: Without automatic resets.
+            streams: Where each episode's seed comes from.
+            stack: Newest frames that make one observation.
+            shrink_by: Factor by which image frames are shrunk.
+        """
+        if env.metadata.get("autoreset_mode") is not AutoresetMode.DISABLED:
+            raise HyqError("lanes need a vector environment made with AutoresetMode.DISABLED")
+        self.env, self._streams, self._stack, self._shrink_by = env, streams, stack, shrink_by
+        self._episode = np.zeros(env.num_envs, np.int64)
+        self._return = np.zeros(env.num_envs)
+        self._actions: list[list[int]] = [[] for _ in range(env.num_envs)]
+        self._pending: Array | None = None
+        self._lives: Array | None = None
+        self._frames: Array = np.empty(0)
+        self._reset(np.ones(env.num_envs, dtype=bool))
+
+    @property
+    def frame(self) -> Array:
+        """The newest frame of every lane."""
+        return self._frames[:, -1]
+
+    @property
+    def observation(self) -> Array:
+        """What a policy sees: the newest frames of every lane, oldest first."""
+        return self._frames if self._stack > 1 else self._frames[:, -1]
+
+    def send(self, actions: Array) -> None:
+        """Let every lane begin its step; where it can, the environment works in the background."""
+        for lane, action in enumerate(actions.tolist()):
+            self._actions[lane].append(action)
+        if hasattr(self.env, "step_async"):
+            self.env.step_async(actions)
+        else:
+            self._pending = actions
+
+    def receive(self) -> Outcome:
+        """Wait for the step to end; lanes whose episode is over start the next one."""
+        if hasattr(self.env, "step_wait"):
+            frame, reward, terminated, truncated, info = self.env.step_wait()
+        else:
+            assert self._pending is not None, "send actions first"
+            frame, reward, terminated, truncated, info = self.env.step(self._pending)
+        frame = shrink(frame, self._shrink_by)
+        self._return += reward
+        outcome = Outcome(
+            frame,
+            reward,
+            terminated,
+            truncated,
+            self._lost_life(info),
+            tuple(
+                (int(lane), float(self._return[lane]), len(self._actions[lane]))
+                for lane in np.flatnonzero(terminated | truncated)
+            ),
+        )
+        if self._stack > 1:
+            self._frames = np.concatenate((self._frames[:, 1:], frame[:, None]), axis=1)
+        else:
+            self._frames = frame[:, None]
+        if outcome.finished:
+            self._episode += outcome.ended
+            self._reset(outcome.ended)
+        return outcome
+
+    def _reset(self, mask: BoolArray) -> None:
+        seeds = [
+            self._streams.integer("episode", lane, int(number))
+            for lane, number in enumerate(self._episode)
+        ]
+        options = None if mask.all() else {"reset_mask": mask}
+        frame, info = self.env.reset(seed=seeds, options=options)  # type: ignore[arg-type]
+        frame = shrink(frame, self._shrink_by)
+        if not len(self._frames):
+            self._frames = np.repeat(frame[:, None], self._stack, axis=1)
+        self._frames = self._frames.copy()  # the outcome still shows the last frame of what ended
+        self._frames[mask] = frame[mask][:, None]
+        self._return[mask] = 0.0
+        for lane in np.flatnonzero(mask):
+            self._actions[lane] = []
+        if "lives" in info:
+            lives = np.asarray(info["lives"])
+            self._lives = lives if self._lives is None else np.where(mask, lives, self._lives)
+
+    def _lost_life(self, info: dict[str, Any]) -> BoolArray:
+        if self._lives is None or "lives" not in info:
+            return np.zeros(self.env.num_envs, dtype=bool)
+        before, self._lives = self._lives, np.asarray(info["lives"])
+        return self._lives < before
+
+    def arrays(self) -> dict[str, Array]:
+        """Return what brings every lane back: its episode's number, actions, and newest frame."""
+        return {
+            "episode": self._episode.copy(),
+            "length": np.array([len(actions) for actions in self._actions]),
+            "actions": np.array(list(chain(*self._actions)), dtype=np.int64),
+            "frames": self._frames.copy(),
+        }
+
+    def restore(self, arrays: Mapping[str, Array]) -> None:
+        """Play every lane's episode again, up to where it was.
+
+        The lanes step together, so one with a shorter history plays anything until its time comes.
+        """
+        histories = np.split(arrays["actions"], np.cumsum(arrays["length"])[:-1])
+        self._episode = arrays["episode"].copy()
+        longest = int(arrays["length"].max())
+        for clock in range(longest + 1):
+            begins = arrays["length"] == longest - clock
+            if begins.any():
+                self._reset(begins)
+            if clock < longest:
+                past = clock - longest + arrays["length"]
+                waiting = int(self.env.single_action_space.start)  # type: ignore[attr-defined]
+                self.send(
+                    np.array(
+                        [h[t] if t >= 0 else waiting for h, t in zip(histories, past, strict=True)]
+                    )
+                )
+                self.receive()
+                self._episode = arrays["episode"].copy()  # a lane that waits may have moved on
+        if not np.array_equal(self._frames, arrays["frames"]):
+            raise HyqError(
+                "the environment did not come back to its saved state when its actions were played "
+                "again: it is not deterministic, so this run cannot go on exactly"
+            )
+
+
+def play(
+    env: VectorEnv,
+    greedy: Callable[[Array], Array],
+    episodes: int,
+    streams: Streams,
+    *,
+    stack: int = 1,
+    shrink_by: int = 1,
+) -> FloatArray:
+    """Play `episodes` episodes and return the sum of rewards of each.
+
+    Every lane plays a fixed number of them, so that short episodes do not count more often.
+    """
+    lanes = Lanes(env, streams, stack=stack, shrink_by=shrink_by)
+    quota = np.full(env.num_envs, episodes // env.num_envs)
+    quota[: episodes % env.num_envs] += 1
+    returns: list[float] = []
+    while quota.any():
+        lanes.send(greedy(lanes.observation))
+        for lane, total, _ in lanes.receive().finished:
+            if quota[lane]:
+                quota[lane] -= 1
+                returns.append(total)
+    return np.array(returns)

@@ -28,3 +28,30 @@ class PiecewiseLinear:
             return self.knots[-1][1]
         (t0, v0), (t1, v1) = self.knots[right - 1], self.knots[right]
         return v0 + (v1 - v0) * (time - t0) / (t1 - t0)
+
+    @property
+    def range(self) -> tuple[float, float]:
+        """The smallest and the largest value the schedule ever takes."""
+        values = [value for _, value in self.knots]
+        return min(values), max(values)
+
+    @classmethod
+    def parse(cls, text: str) -> "PiecewiseLinear":
+        """Read `0.2`, a constant, or `0:0.2, 5e6:0.2, 15e6:0.01`, knots of time and value."""
+        try:
+            if ":" not in text:
+                return cls(((0.0, float(text)),))
+            pairs = [knot.split(":") for knot in text.split(",")]
+            return cls(tuple((float(time), float(value)) for time, value in pairs))
+        except ValueError:
+            raise HyqError(
+                f"cannot read {text!r} as a schedule: write a number, or knots such as "
+                "'0:0.5, 100000:0.2'"
+            ) from None
+
+
+def schedule(value: "float | str | PiecewiseLinear") -> PiecewiseLinear:
+    """Make a schedule of a constant, of text, or of a schedule."""
+    if isinstance(value, PiecewiseLinear):
+        return value
+    return PiecewiseLinear.parse(value if isinstance(value, str) else repr(float(value)))

@@ -16,6 +16,11 @@ class Streams:
     """Independent random streams, each named by a path such as `("collect", 17)`."""
 
     seed: int
+    prefix: tuple[str | int, ...] = ()
+
+    def below(self, *path: str | int) -> "Streams":
+        """Return the streams whose paths begin with `path`, for a part that names its own."""
+        return Streams(self.seed, (*self.prefix, *path))
 
     def generator(self, *path: str | int) -> np.random.Generator:
         """Open the stream at `path`; the same seed and path always give the same numbers."""
@@ -26,6 +31,6 @@ class Streams:
         return int(self._sequence(path).generate_state(1)[0] >> 1)
 
     def _sequence(self, path: tuple[str | int, ...]) -> np.random.SeedSequence:
-        digest = hashlib.sha256(repr(path).encode()).digest()
+        digest = hashlib.sha256(repr((*self.prefix, *path)).encode()).digest()
         key = tuple(int.from_bytes(digest[i : i + 4], "little") for i in range(0, 16, 4))
         return np.random.SeedSequence(entropy=self.seed, spawn_key=key)

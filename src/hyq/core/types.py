@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 FloatArray = NDArray[np.floating[Any]]
 IntArray = NDArray[np.integer[Any]]
+BoolArray = NDArray[np.bool_]
 Array = NDArray[Any]
 
 

@@ -5,10 +5,10 @@ came from and what each file's SHA-256 is. Nothing in it is ever unpickled.
 """
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import gymnasium as gym
 import numpy as np
@@ -40,16 +40,46 @@ class Dataset:
                 raise HyqError(
                     f"column {name!r} has {len(column)} rows where 'step' has {len(self.step)}"
                 )
-            if column.dtype == object:
-                raise HyqError(f"column {name!r} holds Python objects: store plain numbers")
-            if np.issubdtype(column.dtype, np.floating) and not _all_finite(column):
-                raise HyqError(f"column {name!r} has NaN or infinite entries: clean the data first")
+            check_numbers(name, column)
         if self.step[0] < 0 or np.any(np.diff(self.step) < 0):
             raise HyqError("rows must be sorted by 'step', which counts from 0")
         if np.any((self.transitions.discount < 0) | (self.transitions.discount > 1)):
             raise HyqError("column 'discount' must lie in [0, 1]: 0 where an episode terminated")
         for column in columns.values():
             column.flags.writeable = False
+
+    @classmethod
+    def from_arrays(
+        cls,
+        observation: Array,
+        action: Array,
+        reward: Array,
+        next_observation: Array,
+        terminated: Array,
+        step: Array | None = None,
+        provenance: Mapping[str, Any] | None = None,
+    ) -> "Dataset":
+        """Make a dataset of (s, a, r, s') logs, in any order.
+
+        Args:
+            observation: s of each row.
+            action: a of each row.
+            reward: r of each row.
+            next_observation: s' of each row.
+            terminated: Whether the episode ended there by itself; not where it was cut off.
+            step: Step of its episode at which each row happened, for methods that go by it.
+            provenance: Where the data came from.
+        """
+        rows = Transitions(
+            np.asarray(observation),
+            np.asarray(action),
+            np.asarray(reward, dtype=np.float32),
+            1.0 - np.asarray(terminated, dtype=np.float32),
+            np.asarray(next_observation),
+        )
+        when = np.zeros(len(rows), np.int64) if step is None else np.asarray(step)
+        order = np.argsort(when, kind="stable")
+        return cls(rows[order], when[order], provenance or {})
 
     def __len__(self) -> int:
         """Count the transitions."""
@@ -71,45 +101,92 @@ class Dataset:
 
     def digest(self) -> str:
         """Return a SHA-256 over every column, to tell whether two datasets are the same."""
-        total = hashlib.sha256()
-        for name in COLUMNS:
-            column = np.ascontiguousarray(self.column(name))
-            total.update(f"{name} {column.dtype.str} {column.shape}".encode())
-            total.update(column.data.cast("B"))
-        return total.hexdigest()
+        return columns_digest({name: self.column(name) for name in COLUMNS})
 
     def save(self, path: Path) -> None:
         """Write the dataset into a new directory, whole or not at all."""
-        with new_directory(path) as draft:
-            for name in COLUMNS:
-                np.save(draft / f"{name}.npy", self.column(name), allow_pickle=False)
-            manifest = {
-                "format": FORMAT,
-                "transitions": len(self),
-                "provenance": dict(self.provenance),
-                "sha256": {name: file_digest(draft / f"{name}.npy") for name in COLUMNS},
-            }
-            write_json(draft / "manifest.json", manifest)
+        manifest = {
+            "format": FORMAT,
+            "transitions": len(self),
+            "provenance": dict(self.provenance),
+        }
+        save_columns(path, {name: self.column(name) for name in COLUMNS}, manifest)
 
     @classmethod
     def load(cls, path: Path) -> "Dataset":
         """Open a dataset memory-mapped, after checking every file against its hash."""
         manifest = read_manifest(path)
-        columns = {
-            name: _load_column(path / f"{name}.npy", manifest["sha256"].get(name))
-            for name in COLUMNS
-        }
+        columns = load_columns(path, COLUMNS, manifest)
         step = columns.pop("step")
         return cls(Transitions(**columns), step, manifest["provenance"])
 
 
-def read_manifest(path: Path) -> dict[str, Any]:
+class Rows(Protocol):
+    """Anything that is an array as far as reading it block by block goes."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape that all rows together have."""
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The type of an entry."""
+
+    def __len__(self) -> int:
+        """Count the rows."""
+
+    def __getitem__(self, rows: slice, /) -> Array:
+        """Return some rows."""
+
+
+def blocks(column: Rows, rows: int = 65536) -> Iterator[Array]:
+    """Go through a column in blocks, so that what lies on disk is never read in at once."""
+    for start in range(0, len(column), rows):
+        yield column[start : start + rows]
+
+
+def check_numbers(name: str, column: Rows) -> None:
+    """Refuse a column that holds anything but finite numbers."""
+    if column.dtype == object:
+        raise HyqError(f"column {name!r} holds Python objects: store plain numbers")
+    if np.issubdtype(column.dtype, np.floating) and not all(
+        np.isfinite(block).all() for block in blocks(column)
+    ):
+        raise HyqError(f"column {name!r} has NaN or infinite entries: clean the data first")
+
+
+def columns_digest(columns: Mapping[str, Rows]) -> str:
+    """Return a SHA-256 over the names and contents of columns."""
+    total = hashlib.sha256()
+    for name, column in columns.items():
+        total.update(f"{name} {column.dtype.str} {column.shape}".encode())
+        for block in blocks(column, rows=1024):
+            total.update(np.ascontiguousarray(block).data.cast("B"))
+    return total.hexdigest()
+
+
+def save_columns(path: Path, columns: Mapping[str, Array], manifest: Mapping[str, Any]) -> None:
+    """Write columns and a manifest with their hashes into a new directory."""
+    with new_directory(path) as draft:
+        for name, column in columns.items():
+            np.save(draft / f"{name}.npy", column, allow_pickle=False)
+        hashes = {name: file_digest(draft / f"{name}.npy") for name in columns}
+        write_json(draft / "manifest.json", {**manifest, "sha256": hashes})
+
+
+def load_columns(path: Path, names: Iterable[str], manifest: Mapping[str, Any]) -> dict[str, Array]:
+    """Open columns memory-mapped, after checking each file against its hash."""
+    hashes = manifest["sha256"]
+    return {name: _load_column(path / f"{name}.npy", hashes.get(name)) for name in names}
+
+
+def read_manifest(path: Path, kind: str = FORMAT) -> dict[str, Any]:
     """Return the manifest of a dataset's directory, or say why it is none."""
     if not path.is_dir():
         raise HyqError(f"{path} is not a dataset directory: give the directory that was saved")
     manifest = read_json(path / "manifest.json")
-    if manifest.get("format") != FORMAT:
-        raise HyqError(f"{path} is not a {FORMAT} dataset: its manifest says otherwise")
+    if manifest.get("format") != kind:
+        raise HyqError(f"{path} is not a {kind} dataset: its manifest says otherwise")
     for name in ("sha256", "provenance"):
         if not isinstance(manifest.get(name), dict):
             raise HyqError(f"the manifest of {path} is damaged: it has no {name!r}")
@@ -162,11 +239,3 @@ def _load_column(path: Path, digest: str | None) -> Array:
         raise HyqError(f"{path} is missing: the dataset is incomplete") from None
     except ValueError:
         raise HyqError(f"{path} is not a plain NumPy array") from None
-
-
-def _all_finite(column: Array, rows: int = 65536) -> bool:
-    """Check in blocks, so that a memory-mapped column is never read into memory at once."""
-    return all(
-        bool(np.isfinite(column[start : start + rows]).all())
-        for start in range(0, len(column), rows)
-    )

@@ -4,14 +4,17 @@ What an iteration adds never changes afterwards, so each gets a file of its own;
 `state.safetensors`, which is replaced last and in one piece and says how many of the others count.
 """
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from hyq.algos.base import Algorithm, S, Snapshot
+from hyq.algos.hyq_dqn import Training
 from hyq.core.errors import HyqError
 from hyq.core.files import write_bytes
 from hyq.core.types import Array
@@ -42,6 +45,60 @@ def load_state(directory: Path, algorithm: Algorithm[S]) -> tuple[S, float] | No
 
 def _addition(directory: Path, iteration: int) -> Path:
     return directory / f"added-{iteration:05d}.safetensors"
+
+
+class RingCheckpoint:
+    """Checkpoints of a training whose replay is a ring: each writes what the ring took in since.
+
+    `state.safetensors` is replaced last, in one piece, and names the parts that count; parts that
+    the ring has overwritten are removed after that, when nothing needs them any more.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        """Keep checkpoints in `directory`."""
+        self._directory = directory
+        self._parts: list[tuple[int, list[int]]] = []
+        """Number of each part that counts, and how far it went in each lane."""
+
+    def save(self, training: Training, about: Mapping[str, Any]) -> None:
+        """Write the training's state, and with it what `about` says of the run."""
+        self._directory.mkdir(exist_ok=True)
+        snapshot = training.snapshot()
+        written = snapshot.appended["written"]
+        number = self._parts[-1][0] + 1 if self._parts else 1
+        save_arrays(self._part(number), snapshot.appended)
+        oldest = written - training.replay.online.replay.length
+        self._parts = [
+            (earlier, ends) for earlier, ends in self._parts if (np.array(ends) > oldest).any()
+        ]
+        self._parts.append((number, written.tolist()))
+        words = json.dumps({**about, "parts": self._parts}).encode()
+        save_arrays(
+            self._directory / "state.safetensors",
+            {**snapshot.replaced, "about": np.frombuffer(words, np.uint8)},
+        )
+        kept = {self._part(number) for number, _ in self._parts}
+        for path in self._directory.glob("part-*.safetensors"):
+            if path not in kept:
+                path.unlink()
+
+    def load(self, training: Training) -> dict[str, Any]:
+        """Bring a new training to the newest state; return what was said of the run, if any."""
+        path = self._directory / "state.safetensors"
+        if not path.exists():
+            return {}
+        replaced = load_arrays(path)
+        about: dict[str, Any] = json.loads(replaced.pop("about").tobytes())
+        self._parts = [(number, ends) for number, ends in about.pop("parts")]
+        appended = [load_arrays(self._part(number)) for number, _ in self._parts]
+        try:
+            training.restore(replaced, appended)
+        except (KeyError, ValueError):
+            raise HyqError(f"{path} is of another configuration: resume it with its own") from None
+        return about
+
+    def _part(self, number: int) -> Path:
+        return self._directory / f"part-{number:05d}.safetensors"
 
 
 def save_arrays(path: Path, arrays: Mapping[str, Array]) -> None:

@@ -15,16 +15,16 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Literal
 
 from hyq.core.errors import HyqError
 from hyq.core.files import new_directory, read_json, write_bytes, write_json
-from hyq.experiments import lock
+from hyq.experiments import runs
 from hyq.experiments.records import circumstances
-from hyq.experiments.specs import LockRun
+from hyq.experiments.runs import Run
 from hyq.experiments.suites import Suite
 
 Outcome = Literal["finished", "failed", "lost"]
@@ -51,28 +51,28 @@ class SuiteDirectory:
             raise HyqError(f"{path} holds another suite: choose another directory")
         return cls(path)
 
-    def run_path(self, spec: LockRun) -> Path:
+    def run_path(self, spec: Run) -> Path:
         """Where a run lives."""
         return self.path / "runs" / spec.id
 
-    def failure_path(self, spec: LockRun) -> Path:
+    def failure_path(self, spec: Run) -> Path:
         """Where a run's error is kept."""
         return self.path / "failures" / f"{spec.id}.txt"
 
-    def is_finished(self, spec: LockRun) -> bool:
+    def is_finished(self, spec: Run) -> bool:
         """Tell whether a run has its result."""
         return (self.run_path(spec) / "summary.json").exists()
 
-    def seconds(self, spec: LockRun) -> float:
+    def seconds(self, spec: Run) -> float:
         """How long a finished run took, interruptions left out."""
         return float(read_json(self.run_path(spec) / "summary.json")["wall_seconds"])
 
-    def failure(self, spec: LockRun) -> str | None:
+    def failure(self, spec: Run) -> str | None:
         """Return the error a run ended with, if it did."""
         path = self.failure_path(spec)
         return path.read_text() if path.exists() else None
 
-    def progress(self, spec: LockRun) -> dict[str, float] | None:
+    def progress(self, spec: Run) -> dict[str, float] | None:
         """Return the newest record of a run under way."""
         path = self.run_path(spec) / "records.jsonl"
         lines = path.read_text().split("\n")[:-1] if path.exists() else []
@@ -83,32 +83,32 @@ class SuiteDirectory:
 class Event:
     """A change that a watcher may want to show."""
 
-    spec: LockRun
+    spec: Run
     outcome: Outcome
 
 
-def pending(directory: SuiteDirectory, suite: Suite, retry: bool) -> list[LockRun]:
+def pending(directory: SuiteDirectory, suite: Suite, retry: bool) -> list[Run]:
     """List the runs still to do; one that failed waits until a retry is asked for."""
-    runs = [run for run in suite.runs if not directory.is_finished(run)]
+    todo = [run for run in suite.runs if not directory.is_finished(run)]
     if retry:
-        for run in runs:
+        for run in todo:
             directory.failure_path(run).unlink(missing_ok=True)
-    return [run for run in runs if directory.failure(run) is None]
+    return [run for run in todo if directory.failure(run) is None]
 
 
 def launch(
-    directory: SuiteDirectory, runs: Sequence[LockRun], workers: int, beat: float = 0.5
+    directory: SuiteDirectory, todo: Sequence[Run], workers: int, beat: float = 0.5
 ) -> Iterator[Event | None]:
     """Run everything on a pool of processes; yield what happened, or None at every beat."""
-    waiting = list(reversed(runs))
+    waiting = list(reversed(todo))
     losses: Counter[str] = Counter()
     pool = _pool(workers)
-    under_way: dict[Future[Outcome], LockRun] = {}
+    under_way: dict[Future[Outcome], Run] = {}
     try:
         while waiting or under_way:
             while waiting and len(under_way) < workers:
                 run = waiting.pop()
-                under_way[pool.submit(execute, directory.path, asdict(run))] = run
+                under_way[pool.submit(execute, directory.path, run)] = run
             done, _ = wait(under_way, timeout=beat, return_when=FIRST_COMPLETED)
             if not done:
                 yield None
@@ -138,15 +138,12 @@ def launch(
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-def execute(
-    path: Path, settings: dict[str, object], after_each: Callable[[], None] = lambda: None
-) -> Outcome:
+def execute(path: Path, spec: Run, after_each: Callable[[], None] = lambda: None) -> Outcome:
     """Start or resume one run, to its end; called in a worker."""
-    spec = LockRun(**settings)  # type: ignore[arg-type]
     directory = SuiteDirectory(path)
     out = directory.run_path(spec)
     try:
-        steps = lock.resume(out) if out.exists() else lock.start(spec, out)
+        steps = runs.resume(out) if out.exists() else runs.start(spec, out)
         for _ in steps:
             after_each()
     except Exception as error:  # a failed run must not end the suite, and is shown by name
@@ -156,7 +153,7 @@ def execute(
     return "finished"
 
 
-def _record_failure(directory: SuiteDirectory, spec: LockRun, reason: str) -> None:
+def _record_failure(directory: SuiteDirectory, spec: Run, reason: str) -> None:
     path = directory.failure_path(spec)
     path.parent.mkdir(exist_ok=True)
     write_bytes(path, reason.encode())

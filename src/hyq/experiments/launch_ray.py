@@ -7,7 +7,6 @@ task fetches the posted checkpoint and goes on from it on whatever machine is fr
 
 import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from hyq.core.files import write_bytes
 from hyq.experiments.launch import Event, Outcome, SuiteDirectory, execute
-from hyq.experiments.specs import LockRun
+from hyq.experiments.runs import Run
 
 Files = dict[str, bytes]
 RETRIES = 5
@@ -25,14 +24,14 @@ POSTED_LAST = ("state.safetensors", "summary.json")
 
 
 def launch_ray(
-    directory: SuiteDirectory, runs: Sequence[LockRun], address: str | None, beat: float = 0.5
+    directory: SuiteDirectory, runs: Sequence[Run], address: str | None, beat: float = 0.5
 ) -> Iterator[Event | None]:
     """Run everything on the cluster at `address`, or on one started on this machine."""
     ray.init(address=address, ignore_reinit_error=True, log_to_driver=False)
     here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
     mailbox = Mailbox.options(scheduling_strategy=here).remote(directory.path)  # type: ignore[attr-defined]
     task = ray.remote(num_cpus=1, max_retries=RETRIES)(execute_remotely)
-    under_way = {task.remote(mailbox, asdict(run)): run for run in runs}
+    under_way = {task.remote(mailbox, run): run for run in runs}
     try:
         while under_way:
             done, _ = ray.wait(list(under_way), timeout=beat)
@@ -71,9 +70,8 @@ class Mailbox:
             write_bytes(target, files[name])
 
 
-def execute_remotely(mailbox: Any, settings: dict[str, object]) -> Outcome:
+def execute_remotely(mailbox: Any, spec: Run) -> Outcome:
     """Run or resume one spec in a scratch directory, posting what changes."""
-    spec = LockRun(**settings)  # type: ignore[arg-type]
     with tempfile.TemporaryDirectory() as scratch:
         root = Path(scratch)
         for name, content in ray.get(mailbox.fetch.remote(spec.id)).items():
@@ -89,6 +87,6 @@ def execute_remotely(mailbox: Any, settings: dict[str, object]) -> Outcome:
                     posted[str(path)] = stamp
             ray.get(mailbox.post.remote(changed))
 
-        outcome = execute(root, settings, after_each=post_changes)
+        outcome = execute(root, spec, after_each=post_changes)
         post_changes()
         return outcome

@@ -67,9 +67,10 @@ class RunDirectory:
         """Where the state is kept while the run goes on."""
         return self.path / "checkpoint"
 
-    def finish(self, summary: Mapping[str, Any], learned: Snapshot) -> None:
+    def finish(self, summary: Mapping[str, Any], learned: Snapshot | None = None) -> None:
         """Write what was learned and then the result, after which no checkpoint is needed."""
-        save_arrays(self.path / "final.safetensors", learned.replaced)
+        if learned is not None:
+            save_arrays(self.path / "final.safetensors", learned.replaced)
         write_json(self.path / "summary.json", summary)
         shutil.rmtree(self.checkpoint, ignore_errors=True)
 

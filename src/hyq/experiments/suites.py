@@ -5,11 +5,14 @@ from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 from hyq.core.errors import HyqError
+from hyq.experiments.deep import DeepRun
+from hyq.experiments.runs import Run
 from hyq.experiments.specs import LockRun
 from hyq.experts.lock import LockData
+from hyq.experts.scripted import PROBLEMS
 
 Preset = Literal["full", "quick"]
-OFFLINE_METHODS = ("bc", "cql", "offline-fqi")
+OFFLINE_METHODS = ("bc", "cql", "iql", "offline", "offline-fqi")
 """Methods that never act: the paper draws them as dashed lines."""
 
 FRESH_SEEDS = range(100, 105)
@@ -23,7 +26,7 @@ class Suite:
 
     name: str
     title: str
-    runs: tuple[LockRun, ...]
+    runs: tuple[Run, ...]
 
     def __post_init__(self) -> None:
         """Refuse two runs of one id, which would share a directory."""
@@ -72,5 +75,55 @@ def briee_suite(preset: Preset) -> Suite:
     return Suite("briee", "Hy-Q and BRIEE as the lock grows", tuple(runs))
 
 
-SUITES: dict[str, Callable[[Preset], Suite]] = {"lock": lock_suite, "briee": briee_suite}
+@dataclass(frozen=True)
+class Example:
+    """How a scripted problem is compared: for how long, and what counts as solved."""
+
+    online_steps: int
+    online_only_steps: int
+    threshold: float
+
+
+EXAMPLES = {
+    "mountaincar": Example(30_000, 150_000, -110.0),
+    "acrobot": Example(20_000, 100_000, -85.0),
+    "doorkey": Example(20_000, 100_000, 0.9),
+}
+"""MountainCar's threshold is the one its makers gave; the others are near the best one can do."""
+
+
+def deep_suite(preset: Preset) -> Suite:
+    """Compare deep Hy-Q with online-only, offline-only and the baselines on three problems."""
+    runs: list[Run] = []
+    for name, example in EXAMPLES.items():
+        if preset == "quick" and name != "mountaincar":
+            continue
+        problem = PROBLEMS[name]
+        for seed in FRESH_SEEDS if preset == "full" else range(1):
+            hybrid = DeepRun(
+                env=problem.env,
+                wrappers=problem.wrappers,
+                data=f"{name}/half",
+                seed=seed,
+                online_steps=example.online_steps,
+                threshold=example.threshold,
+                evaluation_episodes=100,
+                stop_when_solved=True,
+            )
+            runs += [
+                replace(hybrid, method="dqn", online_steps=example.online_only_steps),
+                hybrid,
+                *(replace(hybrid, method=m) for m in ("offline", "bc", "cql", "iql", "dqfd")),
+            ]
+            if name == "mountaincar":
+                runs += [replace(hybrid, data=f"{name}/{q}") for q in ("expert", "random80")]
+    runs.sort(key=lambda run: run.method != "dqn")  # the longest first
+    return Suite("deep", "Deep Hy-Q on three small problems", tuple(runs))
+
+
+SUITES: dict[str, Callable[[Preset], Suite]] = {
+    "lock": lock_suite,
+    "briee": briee_suite,
+    "deep": deep_suite,
+}
 """Every suite by name."""

@@ -20,6 +20,9 @@ COLOURS = {
     "warm-start": "#7b2cbf",
     "dqfd": "#d1495b",
     "briee": "#333333",
+    "dqn": "#9a031e",
+    "offline": "#6a994e",
+    "iql": "#7b2cbf",
 }
 
 
@@ -27,7 +30,7 @@ def draw_suite(result: SuiteResult, path: Path) -> None:
     """Draw median return with 20th/80th percentiles against online samples, a panel a setting."""
     panels, grid = result.panels, result.grid
     figure = Figure(figsize=(5.2 * len(panels), 4.6), layout="constrained")
-    all_axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
+    all_axes = figure.subplots(1, len(panels), sharey=result.shares_scale, squeeze=False)[0]
     for axes, panel in zip(all_axes, panels, strict=True):
         for line in result.lines:
             if line.panel != panel or not line.is_main or not line.finished:
@@ -42,7 +45,8 @@ def draw_suite(result: SuiteResult, path: Path) -> None:
                 axes.fill_between(grid, low, high, color=colour, alpha=0.18, linewidth=0)
         axes.set_xscale("log")
         axes.set_xlim(grid[0], grid[-1])
-        axes.set_ylim(-0.03, 1.08)
+        if result.shares_scale:
+            axes.set_ylim(-0.03, 1.08)
         axes.set_title(panel_title(panel), loc="left")
         axes.set_xlabel("online samples, roll-ins included")
         axes.grid(alpha=0.25)

@@ -31,6 +31,9 @@ LABELS = {
     "warm-start": "warm start, then online",
     "dqfd": "DQfD",
     "briee": "BRIEE",
+    "dqn": "DQN, online only",
+    "offline": "Q-learning, offline only",
+    "iql": "IQL",
 }
 PEAK_METHODS = ("cql",)
 """Methods judged by the best point of their curve, as the paper judges CQL."""
@@ -68,7 +71,12 @@ class Line:
     def samples_to_solve(self) -> SamplesToSolve:
         """Online samples until solved."""
         return SamplesToSolve.of(
-            [summary["online_samples"] for summary in self.finished],
+            [
+                summary["online_samples"]
+                if summary.get("solved_at") is None
+                else summary["solved_at"]
+                for summary in self.finished
+            ],
             [summary["solved"] for summary in self.finished],
         )
 
@@ -86,8 +94,8 @@ class Line:
         """Return the 20th, 50th and 80th percentile of the learning curves on a grid."""
         curves = [
             step_curve(
-                [row["online_samples"] for row in run.rows],
-                [row["eval_return"] for row in run.rows],
+                [row["online_samples"] for row in run.rows if "eval_return" in row],
+                [row["eval_return"] for row in run.rows if "eval_return" in row],
                 grid,
             )
             for run in self.runs
@@ -129,6 +137,11 @@ class SuiteResult:
         )
 
     @property
+    def shares_scale(self) -> bool:
+        """Whether every panel's returns lie in [0, 1], as they do on the lock."""
+        return self.manifest["suite"] != "deep"
+
+    @property
     def panels(self) -> list[str]:
         """The settings that are drawn side by side."""
         return list(dict.fromkeys(line.panel for line in self.lines))
@@ -149,9 +162,25 @@ class SuiteResult:
 
 def _lines(runs: Sequence[LockResult]) -> Iterator[Line]:
     """Group replicates: runs whose specs differ in the seed alone."""
+    described = _described_deep(runs) if "env" in runs[0].spec else _described_lock(runs)
+    groups: dict[tuple[str, str, str, bool], list[LockResult]] = {}
+    for run, panels, label, main in described:
+        for panel in panels:
+            groups.setdefault((panel, label, run.spec["method"], main), []).append(run)
+    order = list(LABELS)
+    for (panel, label, method, main), members in sorted(
+        groups.items(), key=lambda item: (item[0][0], not item[0][3], order.index(item[0][2]))
+    ):
+        yield Line(label, panel, method, main, tuple(members))
+
+
+Described = tuple[LockResult, list[str], str, bool]
+"""A run, the panels it is drawn in, its line's label, and whether the line is a main one."""
+
+
+def _described_lock(runs: Sequence[LockResult]) -> Iterator[Described]:
     several_horizons = len({run.spec["horizon"] for run in runs}) > 1
     datasets = list(dict.fromkeys(run.spec["data"] for run in runs))
-    groups: dict[tuple[str, str, str, bool], list[LockResult]] = {}
     for run in runs:
         spec = run.spec
         label, main = LABELS.get(spec["method"], spec["method"]), True
@@ -167,13 +196,16 @@ def _lines(runs: Sequence[LockResult]) -> Iterator[Line]:
             panels = datasets  # it never sees the data
         else:
             panels = [spec["data"]]
-        for panel in panels:
-            groups.setdefault((panel, label, spec["method"], main), []).append(run)
-    order = list(LABELS)
-    for (panel, label, method, main), members in sorted(
-        groups.items(), key=lambda item: (item[0][0], not item[0][3], order.index(item[0][2]))
-    ):
-        yield Line(label, panel, method, main, tuple(members))
+        yield run, panels, label, main
+
+
+def _described_deep(runs: Sequence[LockResult]) -> Iterator[Described]:
+    for run in runs:
+        spec = run.spec
+        label = LABELS.get(spec["method"], spec["method"])
+        problem, _, quality = str(spec["data"]).rpartition("/")
+        main = quality == "half"
+        yield run, [problem], label if main else f"{label}, {quality} data", main
 
 
 def suite_table(result: SuiteResult, rng: np.random.Generator) -> Table:

@@ -1,0 +1,274 @@
+"""Baselines of deep Hy-Q: other objectives, and other diets, under the very same training.
+
+A method is what it minimises (an `Objective`: the gradient of its loss in the network's outputs,
+in closed form) and what it changes in the settings, such as learning from the logs alone. The table
+`DEEP_METHODS` at the bottom lists them all. Network, optimiser, replay and loop are Hy-Q's own, so
+that a difference in results is a difference of the objective.
+
+Every loss is a mean over the minibatch in which each row counts with its importance weight.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+import numpy as np
+
+from hyq.algos.hyq_dqn import DeepConfig, Judged, Objective, TemporalDifference
+from hyq.core.errors import HyqError
+from hyq.core.schedules import schedule
+from hyq.core.targets import (
+    expectile_slope,
+    huber_slope,
+    large_margin_slope,
+    log_likelihood_slope,
+    softmax,
+)
+from hyq.core.types import FloatArray
+from hyq.data.hybrid import Batch
+from hyq.models.deep import Learner
+
+UNIFORM = (0.0, 1e-3)
+"""(exponent, epsilon) of a replay without priorities."""
+DQFD_STEPS = 10
+"""n of DQfD's n-step loss."""
+DQFD_L2 = 1e-5
+"""lambda_3 of DQfD."""
+
+
+@dataclass(frozen=True)
+class BehaviourCloning:
+    """Maximum likelihood of the logged actions: -log softmax f(s)[a], without any reward.
+
+    The errors it reports are these negative log-likelihoods.
+    """
+
+    needs_one_step: bool = field(default=False, init=False)
+
+    def extra_outputs(self, actions: int) -> int:
+        """Want one logit an action; the Q-values serve."""
+        return 0
+
+    def judge(self, outputs: FloatArray, batch: Batch, learner: Learner) -> Judged:
+        """Compare the policy with the actions that were taken."""
+        slope = log_likelihood_slope(outputs, batch.rows.action)
+        likelihood = softmax(outputs)[np.arange(len(outputs)), batch.rows.action]
+        # The smallest positive number stands in for a likelihood that rounding brought to 0.
+        log_likelihood = np.log(np.maximum(likelihood, np.finfo(np.float32).tiny))
+        return Judged(_per_row(batch)[:, None] * slope, -log_likelihood, log_likelihood)
+
+    def scores(self, outputs: FloatArray, actions: int) -> FloatArray:
+        """Act by the most likely action."""
+        return outputs
+
+
+@dataclass(frozen=True)
+class Conservative:
+    """CQL(H) for discrete actions (Kumar et al. 2020, equation 4): pessimism about unseen actions.
+
+    The Bellman error, plus alpha (log sum_a exp Q(s, a) - Q(s, a_data)).
+    """
+
+    double: bool = True
+    loss: Literal["huber", "squared"] = "huber"
+    alpha: float = 1.0
+    needs_one_step: bool = field(default=False, init=False)
+
+    def __post_init__(self) -> None:
+        """Refuse optimism."""
+        if self.alpha < 0:
+            raise HyqError(f"alpha of CQL must not be negative, got {self.alpha}")
+
+    def extra_outputs(self, actions: int) -> int:
+        """Want Q alone."""
+        return 0
+
+    def judge(self, outputs: FloatArray, batch: Batch, learner: Learner) -> Judged:
+        """Add the penalty to the Bellman error."""
+        judged = TemporalDifference(self.double, self.loss).judge(outputs, batch, learner)
+        penalty = log_likelihood_slope(outputs, batch.rows.action)
+        weight = self.alpha * _per_row(batch)[:, None]
+        return replace(judged, gradient=judged.gradient + weight * penalty)
+
+    def scores(self, outputs: FloatArray, actions: int) -> FloatArray:
+        """Act greedily on Q."""
+        return outputs
+
+
+@dataclass(frozen=True)
+class FromDemonstrations:
+    """DQfD (Hester et al. 2018): J = J_DQ + lambda_1 J_n + lambda_2 J_E, J_E on the logs alone.
+
+    J_DQ is the single-step Bellman error and J_n the n-step one. The margin loss
+    J_E = max_a [Q(s, a) + margin 1(a != a_E)] - Q(s, a_E) puts demonstrated actions ahead of all
+    others. Their fourth term, an L2 penalty, is the optimiser's weight decay.
+    """
+
+    double: bool = True
+    loss: Literal["huber", "squared"] = "huber"
+    n_step_weight: float = 1.0
+    """lambda_1."""
+    margin_weight: float = 1.0
+    """lambda_2."""
+    margin: float = 0.8
+    needs_one_step: bool = field(default=True, init=False)
+
+    def extra_outputs(self, actions: int) -> int:
+        """Want Q alone."""
+        return 0
+
+    def judge(self, outputs: FloatArray, batch: Batch, learner: Learner) -> Judged:
+        """Add up the three losses; priorities follow the single-step error."""
+        error = TemporalDifference(self.double, self.loss)
+        single = error.judge(outputs, replace(batch, rows=batch.one_step), learner)
+        several = error.judge(outputs, batch, learner)
+        margin = large_margin_slope(outputs, batch.rows.action, self.margin)
+        margin[batch.offline :] = 0.0
+        gradient = (
+            single.gradient
+            + self.n_step_weight * several.gradient
+            + self.margin_weight * _per_row(batch)[:, None] * margin
+        )
+        return replace(single, gradient=gradient)
+
+    def scores(self, outputs: FloatArray, actions: int) -> FloatArray:
+        """Act greedily on Q."""
+        return outputs
+
+
+@dataclass(frozen=True)
+class ImplicitQ:
+    """Implicit Q-learning (Kostrikov et al. 2022) for discrete actions: no maximum over actions.
+
+    The outputs are Q of every action, then V, then the policy's logit of every action. With Q~ of
+    the target network, and no gradient through it or through V where they serve as targets:
+
+        V      |expectile - 1(u < 0)| u^2 / 2 with u = Q~(s, a) - V(s)                  (equation 5)
+        Q      the squared or Huber loss of r + gamma V(s') - Q(s, a)                   (equation 6)
+        policy -min(exp(temperature (Q~(s, a) - V(s))), clip) log pi(a | s)             (equation 7)
+    """
+
+    loss: Literal["huber", "squared"] = "huber"
+    expectile: float = 0.7
+    """Above 1/2 V leans towards the best action in the data; they use 0.7, or 0.9 in mazes."""
+    temperature: float = 3.0
+    """Inverse temperature beta: 0 is behaviour cloning. They use 3, or 10 in mazes."""
+    clip: float = 100.0
+    """Largest weight of a row in the policy's loss."""
+    needs_one_step: bool = field(default=False, init=False)
+
+    def __post_init__(self) -> None:
+        """Refuse settings that mean nothing."""
+        if not 0 < self.expectile < 1 or self.temperature < 0:
+            raise HyqError(
+                "expectile must lie strictly between 0 and 1 and temperature not be negative, "
+                f"got {self.expectile} and {self.temperature}"
+            )
+
+    def extra_outputs(self, actions: int) -> int:
+        """Want V and the policy's logits as well."""
+        return 1 + actions
+
+    def judge(self, outputs: FloatArray, batch: Batch, learner: Learner) -> Judged:
+        """Move V towards Q~, Q towards r + gamma V(s'), and the policy towards good actions."""
+        rows, every = batch.rows, np.arange(len(batch.rows))
+        actions = (outputs.shape[1] - 1) // 2
+        value, v = outputs[every, rows.action], outputs[:, actions]
+        next_v = learner.outputs(rows.next_observation)[:, actions]
+        error = value - (rows.reward + rows.discount * next_v)
+        advantage = learner.target_outputs(rows.observation)[every, rows.action] - v
+        # Clipping the exponent rather than the weight is the same and cannot overflow.
+        favour = np.exp(np.minimum(self.temperature * advantage, np.log(self.clip)))
+        clone = log_likelihood_slope(outputs[:, actions + 1 :], rows.action)
+        gradient = np.zeros_like(outputs)
+        gradient[every, rows.action] = huber_slope(error) if self.loss == "huber" else 2 * error
+        gradient[:, actions] = expectile_slope(advantage, self.expectile)
+        gradient[:, actions + 1 :] = favour[:, None] * clone
+        gradient *= _per_row(batch)[:, None]
+        return Judged(gradient, error, value)
+
+    def scores(self, outputs: FloatArray, actions: int) -> FloatArray:
+        """Act by the most likely action of the policy."""
+        return outputs[:, actions + 1 :]
+
+
+def _per_row(batch: Batch) -> FloatArray:
+    """Return what each row counts in the mean over the batch."""
+    return batch.weight / np.float32(len(batch.rows))
+
+
+@dataclass(frozen=True)
+class DeepMethod:
+    """A method: what it minimises, and what it changes in the settings of the training."""
+
+    summary: str
+    objective: Callable[[DeepConfig], Objective]
+    adjust: Callable[[DeepConfig], DeepConfig]
+
+
+def _unchanged(config: DeepConfig) -> DeepConfig:
+    return config
+
+
+def _online_alone(config: DeepConfig) -> DeepConfig:
+    return replace(config, beta=schedule(0.0), pretraining=0)
+
+
+def _logs_alone(config: DeepConfig) -> DeepConfig:
+    """Make as many updates as the hybrid run would, but none of its steps."""
+    updates = config.pretraining + config.online_steps // config.n_value
+    return replace(config, online_steps=0, pretraining=updates, beta=schedule(1.0))
+
+
+def _logs_alone_drawn_uniformly(config: DeepConfig) -> DeepConfig:
+    """Leave out the priorities: these losses are expectations under the logs as they are."""
+    return replace(_logs_alone(config), priority_offline=UNIFORM)
+
+
+def _demonstrations(config: DeepConfig) -> DeepConfig:
+    return replace(
+        config,
+        n_step=DQFD_STEPS,
+        n_step_offline=DQFD_STEPS,
+        adam=replace(config.adam, weight_decay=DQFD_L2),
+    )
+
+
+def _temporal_difference(config: DeepConfig) -> Objective:
+    return TemporalDifference(config.double, config.loss)
+
+
+DEEP_METHODS: dict[str, DeepMethod] = {
+    "hyq": DeepMethod(
+        "Hy-Q: Q-learning on the logs and on its own experience together",
+        _temporal_difference,
+        _unchanged,
+    ),
+    "dqn": DeepMethod("Q-learning without the logs", _temporal_difference, _online_alone),
+    "offline": DeepMethod(
+        "Q-learning on the logs alone, with as many updates as Hy-Q",
+        _temporal_difference,
+        _logs_alone,
+    ),
+    "bc": DeepMethod(
+        "behaviour cloning of the logs",
+        lambda config: BehaviourCloning(),
+        _logs_alone_drawn_uniformly,
+    ),
+    "cql": DeepMethod(
+        "conservative Q-learning on the logs alone",
+        lambda config: Conservative(config.double, config.loss),
+        _logs_alone_drawn_uniformly,
+    ),
+    "dqfd": DeepMethod(
+        "deep Q-learning from demonstrations: the logs are taken for an expert's",
+        lambda config: FromDemonstrations(config.double, config.loss),
+        _demonstrations,
+    ),
+    "iql": DeepMethod(
+        "implicit Q-learning on the logs alone",
+        lambda config: ImplicitQ(config.loss),
+        _logs_alone_drawn_uniformly,
+    ),
+}
+"""Every deep method by name."""

@@ -1,0 +1,98 @@
+"""The library's front door: from logs and an environment to a policy, in one call."""
+
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as Bar
+
+from hyq.algos.deep_baselines import DEEP_METHODS
+from hyq.algos.hyq_dqn import PRESETS, Report, Training
+from hyq.core.errors import HyqError
+from hyq.core.schedules import schedule
+from hyq.core.seeding import Streams
+from hyq.data.logs import Logs
+from hyq.envs.make import EnvFactory, make_lanes
+from hyq.models.policy import DeepPolicy
+from hyq.rollout import play
+
+SCHEDULES = ("beta", "epsilon", "learning_rate", "importance")
+
+
+def train(
+    env: str | EnvFactory,
+    data: Logs | None = None,
+    online_steps: int = 50_000,
+    *,
+    method: str = "hyq",
+    preset: str = "default",
+    seed: int = 0,
+    evaluation_episodes: int = 10,
+    progress: bool | None = None,
+    on_report: Callable[[Report, float], None] = lambda report, mean_return: None,
+    **settings: Any,
+) -> DeepPolicy:
+    """Train on logged data and live interaction together; return the best policy seen.
+
+    Args:
+        env: A Gymnasium id, or a function that makes the environment. Actions must be discrete.
+        data: Logs, or None to learn online only (then beta must be 0).
+        online_steps: Steps to take in the environment.
+        method: 'hyq' or a baseline: 'dqn', 'offline', 'bc', 'cql', 'dqfd', 'iql'.
+        preset: Named settings to start from.
+        seed: Chooses every random number.
+        evaluation_episodes: Greedy episodes played at every report, on environments of their own.
+        progress: Show a progress bar; by default where somebody is looking.
+        on_report: Called with every report and the mean return of its evaluation.
+        settings: Fields of `hyq.DeepConfig`; schedules may be numbers or text.
+    """
+    if method not in DEEP_METHODS:
+        raise HyqError(f"no method {method!r}: choose from {', '.join(DEEP_METHODS)}")
+    if preset not in PRESETS:
+        raise HyqError(f"no preset {preset!r}: choose from {', '.join(PRESETS)}")
+    given: dict[str, Any] = {k: schedule(v) if k in SCHEDULES else v for k, v in settings.items()}
+    try:
+        chosen = replace(PRESETS[preset], online_steps=online_steps, **given)
+    except TypeError:
+        raise HyqError(f"unknown setting among {', '.join(settings)}: see hyq.DeepConfig") from None
+    config = DEEP_METHODS[method].adjust(chosen)
+    streams = Streams(seed)
+    training = Training(
+        config, make_lanes(env, config.lanes), data, streams, DEEP_METHODS[method].objective(config)
+    )
+    examination = make_lanes(env, min(max(evaluation_episodes, 1), 16))
+    best: tuple[float, DeepPolicy] | None = None
+    with _bar(progress) as bar:
+        task = bar.add_task(method, total=config.online_steps or config.pretraining)
+        for report in training.run():
+            returns = play(
+                examination,
+                training.greedy,
+                max(evaluation_episodes, 1),
+                streams.below("evaluate", report.number),
+                stack=config.stack,
+                shrink_by=config.shrink_by,
+            )
+            mean = float(returns.mean())
+            if best is None or mean >= best[0]:
+                best = mean, training.policy()
+            bar.update(
+                task,
+                completed=report.online_steps or report.updates,
+                description=f"{method}: return {mean:.1f}",
+            )
+            on_report(report, mean)
+    if best is None:
+        raise HyqError("nothing to learn from: give online_steps, or logs and pretraining")
+    return best[1]
+
+
+def _bar(shown: bool | None) -> Bar:
+    console = Console(stderr=True)
+    if shown is None:
+        shown = sys.stderr.isatty()
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
+    return Bar(*columns, console=console, disable=not shown)

@@ -1,0 +1,222 @@
+"""Logged episodes in time order, each observation once, for pixels and for vectors.
+
+`data.dataset` keeps transitions by step, which suits regressions step by step; frame stacks and
+n-step returns need episodes whole. On disk they look alike: a directory of hashed `.npy` arrays and
+a `manifest.json`, nothing ever unpickled. Images are stored compressed.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hyq.core.errors import HyqError
+from hyq.core.types import Array, BoolArray, FloatArray, IntArray
+from hyq.data.dataset import (
+    Rows,
+    check_numbers,
+    columns_digest,
+    load_columns,
+    read_manifest,
+    save_columns,
+)
+from hyq.data.frames import PackedFrames, is_image
+
+FORMAT = "hyq-episodes-1"
+COLUMNS = ("action", "reward", "life_lost", "length", "terminated")
+_PACKED = ("blob", "size", "shape")
+
+
+@dataclass(frozen=True)
+class Episode:
+    """One logged episode of T transitions in time order."""
+
+    observation: Array
+    """Shape (T + 1, ...): the last one was seen but not acted in."""
+    action: Array
+    reward: FloatArray
+    terminated: bool
+    """Whether the episode ended by itself; otherwise it was cut off, and its value goes on."""
+    life_lost: BoolArray | None = None
+    """Where a life was lost, in games that go on with the next one."""
+
+    def __post_init__(self) -> None:
+        """Refuse columns that do not belong to one another."""
+        steps = len(self.action)
+        lost = steps if self.life_lost is None else len(self.life_lost)
+        if steps == 0 or (len(self.observation), len(self.reward), lost) != (
+            steps + 1,
+            steps,
+            steps,
+        ):
+            raise HyqError(
+                f"an episode has at least one action, as many rewards and one more observation, "
+                f"got {steps}, {len(self.reward)} and {len(self.observation)}"
+            )
+
+
+@dataclass(frozen=True)
+class Episodes:
+    """Logged episodes laid end to end."""
+
+    observation: Array | PackedFrames
+    """The T + 1 observations of each episode; those of images may be compressed."""
+    action: Array
+    reward: FloatArray
+    life_lost: BoolArray
+    length: IntArray
+    """T of each episode."""
+    terminated: BoolArray
+    """Whether each episode ended by itself."""
+    provenance: Mapping[str, Any]
+    """Which environment and which behaviour made the data; JSON only."""
+
+    def __post_init__(self) -> None:
+        """Refuse data that no algorithm could use, then make it read-only."""
+        if len(self.length) == 0 or self.length.min() < 1:
+            raise HyqError("there must be an episode, and each must have a transition")
+        self._check_rows()
+        for name, column in self._columns().items():
+            check_numbers(name, column)
+            if isinstance(column, np.ndarray):
+                column.flags.writeable = False
+        if not np.issubdtype(self.action.dtype, np.integer):
+            raise HyqError(f"actions must be integers, got {self.action.dtype}")
+        for name in ("life_lost", "terminated"):
+            if getattr(self, name).dtype != np.bool_:
+                raise HyqError(f"column {name!r} must hold truth values")
+
+    @classmethod
+    def of(cls, episodes: Iterable[Episode], provenance: Mapping[str, Any]) -> "Episodes":
+        """Lay episodes end to end, compressing images one episode at a time."""
+        parts = [_packed(episode) for episode in episodes]
+        if not parts:
+            raise HyqError("there are no episodes")
+        observations, kept = zip(*parts, strict=True)
+        if len({(part.shape[1:], part.dtype) for part in observations}) != 1:
+            raise HyqError("the observations of all episodes must have one shape and type")
+        if isinstance(observations[0], PackedFrames):
+            observation: Array | PackedFrames = PackedFrames.concatenate(observations)
+        else:
+            observation = np.concatenate(observations)
+        columns = {name: np.concatenate([part[name] for part in kept]) for name in COLUMNS}
+        return cls(observation, **columns, provenance=provenance)
+
+    @classmethod
+    def from_arrays(
+        cls,
+        observation: Array,
+        action: Array,
+        reward: Array,
+        next_observation: Array,
+        terminated: Array,
+        truncated: Array,
+        provenance: Mapping[str, Any] | None = None,
+    ) -> "Episodes":
+        """Cut logs in the order of time into episodes, where one terminated or was cut off.
+
+        Each array has one row a transition; the end of the logs counts as a cut.
+        """
+        ends = np.flatnonzero(np.asarray(terminated) | np.asarray(truncated)) + 1
+        if len(action) and (not len(ends) or ends[-1] < len(action)):
+            ends = np.append(ends, len(action))
+        episodes = [
+            Episode(
+                np.concatenate((observation[first:end], next_observation[end - 1 : end])),
+                np.asarray(action[first:end]),
+                np.asarray(reward[first:end], dtype=np.float32),
+                bool(terminated[end - 1]),
+            )
+            for first, end in zip(np.append(0, ends[:-1]), ends, strict=True)
+        ]
+        return cls.of(episodes, provenance or {})
+
+    def __len__(self) -> int:
+        """Count the transitions."""
+        return len(self.action)
+
+    def __iter__(self) -> Iterator[Episode]:
+        """Go through the episodes, decompressing one at a time."""
+        ends = np.cumsum(self.length)
+        for index, (start, end) in enumerate(zip(ends - self.length, ends, strict=True)):
+            yield Episode(
+                self.observation[start + index : end + index + 1],
+                self.action[start:end],
+                self.reward[start:end],
+                bool(self.terminated[index]),
+                self.life_lost[start:end],
+            )
+
+    def digest(self) -> str:
+        """Return a SHA-256 over the decompressed contents."""
+        return columns_digest(self._columns())
+
+    def save(self, path: Path) -> None:
+        """Write the episodes into a new directory, whole or not at all."""
+        manifest = {
+            "format": FORMAT,
+            "episodes": len(self.length),
+            "transitions": len(self),
+            "packed": is_image(self.observation.shape[1:], self.observation.dtype),
+            "provenance": dict(self.provenance),
+        }
+        columns: dict[str, Array] = {name: getattr(self, name) for name in COLUMNS}
+        observation = self.observation
+        if isinstance(observation, np.ndarray) and manifest["packed"]:
+            observation = PackedFrames.pack(observation)
+        if isinstance(observation, PackedFrames):
+            shape = np.array(observation.shape[1:])
+            columns |= {"blob": observation.blob, "size": observation.size, "shape": shape}
+        else:
+            columns["observation"] = observation
+        save_columns(path, columns, manifest)
+
+    @classmethod
+    def load(cls, path: Path) -> "Episodes":
+        """Open saved episodes memory-mapped, after checking every file against its hash."""
+        manifest = read_manifest(path, FORMAT)
+        columns = load_columns(path, COLUMNS, manifest)
+        if manifest.get("packed"):
+            packed = load_columns(path, _PACKED, manifest)
+            shape = tuple(packed["shape"].tolist())
+            observation: Array | PackedFrames = PackedFrames(packed["blob"], packed["size"], shape)
+        else:
+            observation = load_columns(path, ["observation"], manifest)["observation"]
+        return cls(observation, **columns, provenance=manifest["provenance"])
+
+    def _columns(self) -> dict[str, Rows]:
+        return {name: getattr(self, name) for name in ("observation", *COLUMNS)}
+
+    def _check_rows(self) -> None:
+        episodes, transitions = len(self.length), int(self.length.sum())
+        expected = {
+            "observation": transitions + episodes,
+            "action": transitions,
+            "reward": transitions,
+            "life_lost": transitions,
+            "terminated": episodes,
+        }
+        for name, rows in expected.items():
+            column = getattr(self, name)
+            if len(column) != rows:
+                raise HyqError(
+                    f"column {name!r} has {len(column)} rows where the lengths say {rows}"
+                )
+            if name != "observation" and column.ndim != 1:
+                raise HyqError(f"column {name!r} must be a vector, got shape {column.shape}")
+
+
+def _packed(episode: Episode) -> tuple[Array | PackedFrames, dict[str, Array]]:
+    """Compress an episode's images, and make its other columns vectors."""
+    observation = episode.observation
+    images = is_image(observation.shape[1:], observation.dtype)
+    lost = np.zeros(len(episode.action), np.bool_)
+    return PackedFrames.pack(observation) if images else observation, {
+        "action": episode.action,
+        "reward": episode.reward,
+        "life_lost": lost if episode.life_lost is None else episode.life_lost,
+        "length": np.array([len(episode.action)]),
+        "terminated": np.array([episode.terminated]),
+    }

@@ -1,0 +1,119 @@
+"""Minibatches from two replays at once, offline and online, in any proportion.
+
+Each source keeps its own priorities. A batch remembers which row came from where, so that new
+priorities return to the replay that owns the row.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from hyq.core.errors import HyqError
+from hyq.core.types import FloatArray, IntArray, Transitions
+from hyq.data.replay import Replay
+
+MixForm = Literal["coin", "split"]
+"""A coin decides for the whole minibatch, as in the paper, or every minibatch is split."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """A replay, with the settings that are its own."""
+
+    replay: Replay
+    n_step: int
+    """Rewards that are summed before bootstrapping."""
+    exponent: float
+    """Priority is (|TD error| + epsilon) to this power; 0 draws uniformly."""
+    epsilon: float
+    """Keeps rows without error from never being drawn again."""
+
+    def prioritise(self, slots: IntArray, td_error: FloatArray) -> None:
+        """Give rows the priorities of their newest errors."""
+        if self.exponent:
+            self.replay.prioritise(slots, (np.abs(td_error) + self.epsilon) ** self.exponent)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Rows to learn from: those of the logs first, then those the agent collected itself."""
+
+    rows: Transitions
+    """Reward summed over n steps, discount gamma^n (0 where terminated), observation n steps on."""
+    one_step: Transitions
+    """The same rows with single rewards; the same object where every n is 1."""
+    weight: FloatArray
+    """Importance weights, at most one, that undo the bias of drawing by priority."""
+    offline: int
+    """How many of the rows are from the logs."""
+    parts: Sequence[tuple[Source, IntArray]]
+    """Which slots of which replay the rows are."""
+
+    def prioritise(self, td_error: FloatArray) -> None:
+        """Return each row's new error to the replay that owns it."""
+        start = 0
+        for source, slots in self.parts:
+            source.prioritise(slots, td_error[start : start + len(slots)])
+            start += len(slots)
+
+
+def offline_rows(size: int, share: float, form: MixForm, rng: np.random.Generator) -> int:
+    """Decide how many of `size` rows come from the logs; on average it is exactly their share."""
+    if form == "coin":
+        return size if rng.random() < share else 0
+    whole = math.floor(share * size)
+    return whole + int(rng.random() < share * size - whole)
+
+
+@dataclass(frozen=True)
+class HybridReplay:
+    """The logs and the agent's own experience, drawn from together."""
+
+    offline: Source | None
+    online: Source
+    form: MixForm
+    gamma: float
+
+    def sample(
+        self,
+        size: int,
+        share: float,
+        importance: float,
+        rng: np.random.Generator,
+        with_one_step: bool = False,
+    ) -> Batch:
+        """Draw `size` rows, a `share` of them from the logs (all, while nothing else is there).
+
+        `importance` is the exponent of the importance weights: 0 leaves the bias, 1 undoes it.
+        """
+        offline = offline_rows(size, share, self.form, rng)
+        if not len(self.online.replay):
+            offline = size
+        if offline and self.offline is None:
+            raise HyqError("there is no offline data to draw from: give some, or set beta to 0")
+        counts = ((self.offline, offline), (self.online, size - offline))
+        parts = [(source, *source.replay.draw(n, rng)) for source, n in counts if source and n]
+        drawn = [(source, slots) for source, slots, _ in parts]
+        weights = [
+            importance_weights(probability, len(source.replay), importance)
+            for source, _, probability in parts
+        ]
+        rows = _joined([s.replay.gather(slots, s.n_step, self.gamma) for s, slots in drawn])
+        one_step = rows
+        if with_one_step and any(source.n_step > 1 for source, _ in drawn):
+            one_step = _joined([s.replay.gather(slots, 1, self.gamma) for s, slots in drawn])
+        weight = weights[0] if len(weights) == 1 else np.concatenate(weights)
+        return Batch(rows, one_step, weight, offline, drawn)
+
+
+def importance_weights(probability: FloatArray, count: int, exponent: float) -> FloatArray:
+    """Return (N P(i))^-exponent over its largest (Schaul et al. 2016, section 3.4)."""
+    weight = (count * probability) ** -exponent
+    return (weight / weight.max()).astype(np.float32)
+
+
+def _joined(parts: list[Transitions]) -> Transitions:
+    return parts[0] if len(parts) == 1 else Transitions.concatenate(parts)

@@ -1,0 +1,106 @@
+"""Any Gymnasium environment as lanes for a learner: checked, and without automatic resets."""
+
+import importlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import gymnasium as gym
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
+
+from hyq.core.errors import HyqError
+from hyq.core.types import Array
+
+VectorEnv = gym.vector.VectorEnv[Array, Array, Array]
+EnvFactory = Callable[[], gym.Env[Any, Any]]
+
+NATIVE = ("hyq/Montezuma-v0",)
+"""Environments with a vector version of their own that is reset by mask, never by itself."""
+
+
+def make_lanes(
+    env: str | EnvFactory,
+    lanes: int,
+    *,
+    wrappers: Sequence[str] = (),
+    processes: bool = False,
+    **parameters: Any,
+) -> VectorEnv:
+    """Make `lanes` copies of an environment with discrete actions and array observations.
+
+    Args:
+        env: A Gymnasium id, `module:id` to import a module first, or a function that makes one.
+        lanes: Number of copies.
+        wrappers: `module:Class` of wrappers to put around each copy, innermost first.
+        processes: Step the copies in processes of their own, for environments that are slow.
+        parameters: Passed on to the environment.
+    """
+    if env in NATIVE and not wrappers:
+        made = gym.make_vec(
+            env,
+            lanes,
+            vectorization_mode="vector_entry_point",
+            **parameters,
+        )
+    else:
+        one = env_factory(env, wrappers, **parameters)
+        vector = AsyncVectorEnv if processes else SyncVectorEnv
+        made = vector([one] * lanes, autoreset_mode=AutoresetMode.DISABLED)
+    check_spaces(made)
+    return made
+
+
+def check_spaces(env: VectorEnv) -> None:
+    """Refuse an environment that a Q-network cannot act in or look at."""
+    actions, observations = env.single_action_space, env.single_observation_space
+    if not isinstance(actions, gym.spaces.Discrete):
+        raise HyqError(
+            f"a Q-network needs discrete actions, this environment has {actions}: "
+            "wrap it in one that offers a list of actions"
+        )
+    if not isinstance(observations, gym.spaces.Box):
+        raise HyqError(
+            f"observations must be arrays, this environment has {type(observations).__name__}: "
+            "wrap it, for instance in gymnasium.wrappers:FlattenObservation"
+        )
+
+
+def env_factory(
+    env: str | EnvFactory, wrappers: Sequence[str] = (), **parameters: Any
+) -> EnvFactory:
+    """Return a function that makes one copy of an environment, wrapped."""
+    around = [_named(wrapper) for wrapper in wrappers]
+    if isinstance(env, str):
+        _known(env)
+
+    def one() -> gym.Env[Any, Any]:
+        made = gym.make(env, **parameters) if isinstance(env, str) else env(**parameters)
+        for wrapper in around:
+            made = wrapper(made)
+        return made
+
+    return one
+
+
+def _known(env_id: str) -> None:
+    """Refuse an unknown id before anything is made."""
+    module, _, name = env_id.rpartition(":")
+    try:
+        if module:
+            importlib.import_module(module)
+        elif name.startswith("MiniGrid-"):
+            importlib.import_module("minigrid")
+        gym.spec(name)
+    except ImportError:
+        extra = " (pip install 'hyq[minigrid]')" if name.startswith("MiniGrid-") else ""
+        raise HyqError(f"{env_id!r} needs a package that is not installed{extra}") from None
+    except gym.error.Error as error:
+        raise HyqError(f"no environment {env_id!r}: {error}") from None
+
+
+def _named(path: str) -> Callable[[Any], Any]:
+    module, _, name = path.partition(":")
+    try:
+        found: Callable[[Any], Any] = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError, ValueError):
+        raise HyqError(f"no wrapper {path!r}: write it as module:Class") from None
+    return found

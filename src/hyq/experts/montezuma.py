@@ -1,0 +1,571 @@
+"""A privileged expert for Montezuma's Revenge: it plans in emulators of its own.
+
+The expert has a *route*, a path that scores high when every action is obeyed, and follows it in a
+game whose sticky actions it cannot foresee. Before it acts it clones the game's state into its own
+emulators, plays a few plans forward there under stickiness of its own drawing, and takes one that
+survives and makes progress along the route. The game being recorded is only read, never restored.
+
+No learner could do this from pictures: the expert stands in for a trained agent as a source of
+good trajectories. Where the chosen action makes no difference (RIGHT with or without FIRE in
+mid-air, DOWN while standing) it takes the simplest of the equivalent ones, so that its actions are
+as much as possible a function of what is on the screen.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from random import Random
+
+import numpy as np
+from ale_py import ALEInterface, ALEState
+from numpy.typing import NDArray
+
+from hyq.core.seeding import Streams
+from hyq.core.types import FloatArray
+from hyq.envs.montezuma import (
+    DYING,
+    FALLING,
+    FRAME_SKIP,
+    INVENTORY,
+    JOYSTICK,
+    NOOP,
+    ROOM,
+    SPARE_LIVES,
+    STEP_LIMIT,
+    STICKINESS,
+    WITHOUT_FIRE,
+    X,
+    Y,
+    emulator,
+)
+from hyq.experts.montezuma_search import DEEP_FALL, MOVES, Path, Ram
+
+UP, RIGHT, LEFT, DOWN = 2, 3, 4, 5
+
+DEAD = float("-inf")
+"""The value of a plan that loses a life."""
+HORIZON = 14
+"""Steps of the route in a special plan; most jumps and climbs are decided within as many."""
+STRIDE = 20
+"""Steps of the route that are planned at a time where it simply works."""
+LASER_SPELL = 34
+"""Standing idle for this many steps (a laser gate's whole period) shows whether a place is safe."""
+DETOUR_COST = 0.6
+"""Steps of progress that one pixel away from the route is worth."""
+NEAR = 12.0
+"""Pixels within which a point of the route counts as reached."""
+DEATH_COST = 80.0
+"""Steps of progress that a certain death is worth."""
+
+Plan = list[int]
+
+
+class Route:
+    """A path together with the places it passes, so that progress along it can be measured."""
+
+    def __init__(self, path: Path) -> None:
+        """Play the path without sticky actions and note where each step leads."""
+        self.score = path.score
+        self.actions: Plan = [int(action) for action in path.actions]
+        ale, score = emulator(), 0
+        places: dict[tuple[int, int, int], list[tuple[int, int, int]]] = {}
+        for index in range(len(self.actions) + 1):
+            ram = ale.getRAM()
+            chapter = (int(ram[ROOM]), int(ram[INVENTORY]), score)
+            places.setdefault(chapter, []).append((index, int(ram[X]), int(ram[Y])))
+            if index < len(self.actions):
+                score += ale.act(self.actions[index])
+        self._chapters: dict[tuple[int, int, int], FloatArray] = {
+            chapter: np.array(points, dtype=np.float64).T for chapter, points in places.items()
+        }
+
+    def __len__(self) -> int:
+        """Count the steps."""
+        return len(self.actions)
+
+    def locate(self, ram: Ram, score: int) -> tuple[float, int]:
+        """Return how far along the route a state is, and the index of the route's nearest step.
+
+        Only steps with the same room, inventory and score count: the route passes some places
+        twice, and standing where it ends before having earned its points is no progress.
+        """
+        if score >= self.score:
+            return len(self) + 5.0, len(self)
+        points = self._chapters.get((int(ram[ROOM]), int(ram[INVENTORY]), score))
+        if points is None:
+            return -1000.0, 0
+        index, x, y = points
+        distance = np.abs(x - float(ram[X])) + 1.5 * np.abs(y - float(ram[Y]))
+        progress = index - DETOUR_COST * distance
+        near = distance <= NEAR
+        if near.any():
+            best = int(np.where(near, progress, -np.inf).argmax())
+            return float(progress[best]), int(index[best])
+        best = int(distance.argmin())
+        return float(progress[best]) - 20.0, int(index[best])
+
+    def onwards(self, index: int, count: int) -> Plan:
+        """Return `count` actions of the route from `index` on, idle after its end."""
+        actions = self.actions[max(index, 0) : max(index, 0) + count]
+        return actions + [NOOP] * (count - len(actions))
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """All that a plan starts from."""
+
+    state: ALEState
+    score: int
+    lives: int
+    previous: int
+    """The action before, which a sticky frame repeats; a cloned state does not know it."""
+    progress: float
+    nearest: int
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """What became of a plan in several imagined games."""
+
+    deaths: float
+    """Share of them that lost a life."""
+    progress: float
+    """Mean over the others of the furthest point that they came to."""
+
+    @property
+    def merit(self) -> float:
+        """Trade progress against the risk of dying."""
+        return self.progress - DEATH_COST * self.deaths if self.progress > DEAD else DEAD
+
+
+class Imagination:
+    """The planner's own emulators: what would happen if."""
+
+    def __init__(self, route: Route, rng: Random) -> None:
+        """Start an emulator that steps like the agent and one that steps single frames."""
+        self._route = route
+        self._rng = rng
+        self.obedient = emulator()
+        self._frames = emulator(frame_skip=1)
+
+    def obeyed(self, moment: Moment, plan: Plan, idle: int = 4) -> float:
+        """Return the furthest progress of `plan` if no action is sticky, DEAD if it kills."""
+        self.obedient.restoreState(moment.state)
+        return self._play(self.obedient, moment, plan, idle, sticky=False)
+
+    def forecast(
+        self, moment: Moment, plan: Plan, games: int, idle: int = 4, *, all_must_live: bool = False
+    ) -> Forecast:
+        """Play `plan` in several games with sticky actions, perhaps only until one is lost."""
+        outcomes: list[float] = []
+        while len(outcomes) < games and not (all_must_live and DEAD in outcomes):
+            self._frames.restoreState(moment.state)
+            outcomes.append(self._play(self._frames, moment, plan, idle, sticky=True))
+        alive = [outcome for outcome in outcomes if outcome > DEAD]
+        return Forecast(
+            deaths=1.0 - len(alive) / len(outcomes),
+            progress=sum(alive) / len(alive) if alive else DEAD,
+        )
+
+    def same(self, moment: Moment, one: int, other: int, following: int) -> bool:
+        """Say whether two actions have the same effect, whatever their frames' stickiness does.
+
+        Compared are an action obeyed at once, one that begins late, and one that lasts into the
+        next step; the stick's own position in memory is left out.
+        """
+        before, hold = moment.previous, FRAME_SKIP // 2
+        for late, lasting in ((0, hold), (hold, 0)):
+            scripts = [
+                [before] * late + [action] * (FRAME_SKIP - late + lasting) + [following] * hold
+                for action in (one, other)
+            ]
+            traces = (self._trace(moment.state, script) for script in scripts)
+            expected = list(next(traces))
+            if any(found != right for found, right in zip(next(traces), expected, strict=True)):
+                return False
+        return True
+
+    def _play(
+        self, ale: ALEInterface, moment: Moment, plan: Plan, idle: int, *, sticky: bool
+    ) -> float:
+        """Judge a plan by its best point, not its end, but wait a while to see that it lives."""
+        furthest, score, held = DEAD, moment.score, moment.previous
+        falling = 0
+        for count, action in enumerate(plan + [NOOP] * max(12, idle)):
+            if count >= len(plan) + idle and falling == 0:
+                break
+            if sticky:
+                reward, held = self._sticky_step(action, held)
+            else:
+                reward = ale.act(action)
+            score += reward
+            ram = ale.getRAM()
+            if ram[DYING] or ram[SPARE_LIVES] != moment.lives:
+                return DEAD
+            falling = int(ram[FALLING])
+            if count < len(plan):
+                furthest = max(furthest, self._route.locate(ram, score)[0])
+        return furthest
+
+    def _sticky_step(self, action: int, held: int) -> tuple[int, int]:
+        """Play four frames, each of which may still hold the action before."""
+        reward = 0
+        for _ in range(FRAME_SKIP):
+            if self._rng.random() >= STICKINESS:
+                held = action
+            reward += self._frames.act(held)
+        return reward, held
+
+    def _trace(self, state: ALEState, script: Sequence[int]) -> Iterator[bytes]:
+        self._frames.restoreState(state)
+        for action in script:
+            self._frames.act(action)
+            yield memory_but_joystick(self._frames)
+
+
+def memory_but_joystick(ale: ALEInterface) -> bytes:
+    """Return the console's memory without the stick's last position."""
+    ram = ale.getRAM()
+    ram[JOYSTICK] = 0
+    return ram.tobytes()
+
+
+class MontezumaExpert:
+    """Follows a route in a game with sticky actions; deterministic given its seed."""
+
+    def __init__(self, route: Route, seed: int, *, patience: int = 120) -> None:
+        """Prepare for one episode.
+
+        `patience` is how many steps may pass without progress before the expert does something
+        else than wait for it: look further, then walk about, then take any risk.
+        """
+        self._route = route
+        self._patience = patience
+        self._rng = Random(Streams(seed).integer("montezuma-expert"))
+        self._imagine = Imagination(route, self._rng)
+        self._shadow = emulator()
+        self._plan: Plan = []
+        self._expected_progress = DEAD
+        self._committed = 0
+        self._on_track = False
+        self._lives = -1
+        self._furthest = DEAD
+        self._stalled = 0
+        self._way_out = 0
+
+    def act(self, game: ALEInterface, score: int, previous: int) -> int:
+        """Choose an action for the present state of `game`, which is read and not changed."""
+        ram = game.getRAM()
+        lives = int(ram[SPARE_LIVES])
+        if lives != self._lives or ram[DYING]:
+            self._plan, self._committed, self._lives = [], 0, lives
+            self._furthest, self._stalled = DEAD, 0
+        if ram[DYING]:
+            return NOOP
+        progress, nearest = self._route.locate(ram, score)
+        self._watch_progress(progress)
+        moment = Moment(game.cloneState(), score, lives, previous, progress, nearest)
+        self._on_track = bool(self._plan) and (
+            memory_but_joystick(game) == memory_but_joystick(self._shadow)
+        )
+        if not self._goes_on(moment):
+            self._plan, self._expected_progress = self._replan(moment)
+            self._on_track = False
+        return self._execute(moment)
+
+    def _watch_progress(self, progress: float) -> None:
+        self._stalled += 1
+        if progress >= self._furthest + 1.0:
+            self._furthest, self._stalled, self._way_out = progress, 0, 0
+
+    def _goes_on(self, moment: Moment) -> bool:
+        """Keep or prolong the present plan if possible; return False if another one is needed.
+
+        A plan is followed to its end unless it has become dangerous: one that is given up after
+        its first step for another that starts alike would lead nowhere for ever. Towards its end
+        the route takes over if it can, so that the player need not stop.
+        """
+        if self._committed > 0 and self._plan:
+            self._committed -= 1
+            return True
+        if len(self._plan) < 6 and self._stalled <= self._patience and self._joins_route(moment):
+            return True
+        return bool(self._plan) and (self._on_track or self._is_still_good(moment))
+
+    def _joins_route(self, moment: Moment) -> bool:
+        """Follow the route from here if that works: the plan in nearly all cases."""
+        plan = self._route.onwards(moment.nearest, STRIDE)
+        forecast = self._imagine.forecast(moment, plan, 3, all_must_live=True)
+        enough = min(moment.progress + 0.45 * STRIDE, len(self._route) - 1.0)
+        if forecast.deaths > 0 or forecast.progress < enough:
+            return False
+        self._plan, self._expected_progress, self._on_track = plan, forecast.progress, False
+        return True
+
+    def _is_still_good(self, moment: Moment) -> bool:
+        """Look again at the rest of a plan, after the game did not do what was imagined."""
+        forecast = self._imagine.forecast(moment, self._plan, 3 if len(self._plan) <= 20 else 2)
+        return forecast.deaths == 0 and forecast.progress >= self._expected_progress - 6.0
+
+    def _execute(self, moment: Moment) -> int:
+        """Take the plan's next action in its simplest form, and note what it should lead to."""
+        action = self._plan.pop(0)
+        if not self._on_track:
+            self._shadow.restoreState(moment.state)
+        self._shadow.act(action)
+        following = self._plan[0] if self._plan else NOOP
+        for simpler in (NOOP, WITHOUT_FIRE.get(action, action)):
+            if simpler == action:
+                return action
+            if self._imagine.same(moment, action, simpler, following):
+                return simpler
+        return action
+
+    def _replan(self, moment: Moment) -> tuple[Plan, float]:
+        """The route does not work from here: try ever more special plans."""
+        if self._stalled > self._patience:
+            return self._break_out(moment)
+        tried = [(Forecast(1.0, DEAD), [NOOP])]
+        for candidates in (self._shifted, self._short, self._delayed, self._random_detours):
+            for candidate, idle in candidates(moment):
+                forecast = self._imagine.forecast(moment, candidate, 5, idle)
+                tried.append((forecast, candidate))
+                if forecast.deaths == 0 and forecast.progress >= self._wanted(moment, candidate):
+                    break
+            best, plan = max(tried, key=_merit)
+            if best.merit >= moment.progress + min(0.25 * HORIZON, 0.4 * len(plan)):
+                return plan, best.progress
+        tried += self._local_plans(moment, budget=3000)
+        best, plan = max(tried, key=_merit)
+        if best.merit >= moment.progress + 1.0:
+            return plan, best.progress
+        return self._bide(moment, plan)
+
+    def _wanted(self, moment: Moment, plan: Plan) -> float:
+        return moment.progress + 0.4 * min(len(plan), HORIZON)
+
+    def _shifted(self, moment: Moment) -> Iterator[tuple[Plan, int]]:
+        """Join the route a little earlier or later, after a short wait or a few steps aside."""
+        plans = [
+            [NOOP] * wait + self._route.onwards(moment.nearest + offset, HORIZON)
+            for wait in (0, 2, 5)
+            for offset in (-3, -2, -1, 1, 2, 3)
+        ]
+        plans += [
+            [move] * count + self._route.onwards(moment.nearest, HORIZON)
+            for move in (UP, RIGHT, LEFT, DOWN)
+            for count in (1, 2, 3, 5)
+        ]
+        yield from ((plan, 4) for plan in self._promising(moment, plans))
+
+    def _short(self, moment: Moment) -> Iterator[tuple[Plan, int]]:
+        """Go on for a few steps to a place where one can stand for as long as one likes."""
+        for length in (12, 9, 7, 5):
+            plan = self._route.onwards(moment.nearest, length)
+            wanted = moment.progress + 0.5 * length
+            if self._imagine.obeyed(moment, plan, LASER_SPELL) >= wanted:
+                yield plan, LASER_SPELL
+
+    def _delayed(self, moment: Moment, longest: int = 66) -> Iterator[tuple[Plan, int]]:
+        """Wait for the right moment, then follow the route; the middle of a long one is best."""
+        follow = self._route.onwards(moment.nearest + 1, HORIZON)
+        works: dict[int, float] = {}
+        for wait, later in enumerate(self._waiting(moment, longest), start=1):
+            progress = self._imagine.obeyed(later, follow)
+            if progress >= self._wanted(moment, follow):
+                works[wait] = progress
+            elif len(works) >= 6:
+                break
+
+        def appeal(wait: int) -> float:
+            neighbours = sum(wait + offset in works for offset in (-2, -1, 1, 2))
+            return works[wait] - 0.05 * wait + 1.5 * neighbours
+
+        for wait in sorted(works, key=appeal, reverse=True)[:5]:
+            yield [NOOP] * wait + follow, 4
+
+    def _waiting(self, moment: Moment, longest: int) -> list[Moment]:
+        """Return the moments that idling leads to, until it kills."""
+        ale, score, moments = self._imagine.obedient, moment.score, []
+        ale.restoreState(moment.state)
+        for _ in range(longest):
+            score += ale.act(NOOP)
+            ram = ale.getRAM()
+            if ram[DYING] or ram[SPARE_LIVES] != moment.lives:
+                break
+            moments.append(replace(moment, state=ale.cloneState(), score=score, previous=NOOP))
+        return moments
+
+    def _random_detours(self, moment: Moment, count: int = 60) -> Iterator[tuple[Plan, int]]:
+        """Make one or two arbitrary moves first."""
+        plans = []
+        for _ in range(count):
+            detour = self._moves(self._rng.choice((1, 1, 2)), (1, 1, 2, 3, 4))
+            offset = self._rng.randrange(-3, 6)
+            plans.append(detour + self._route.onwards(moment.nearest + offset, HORIZON))
+        yield from ((plan, 4) for plan in self._promising(moment, plans))
+
+    def _moves(self, count: int, lengths: tuple[int, ...]) -> Plan:
+        moves: Plan = []
+        for _ in range(count):
+            moves += [self._rng.choice(MOVES)] * self._rng.choice(lengths)
+        return moves
+
+    def _promising(self, moment: Moment, plans: list[Plan], count: int = 5) -> list[Plan]:
+        """Return the plans that do best when obeyed, as far as they make progress at all."""
+        rated = []
+        for plan in plans:
+            lateness = 0.2 * max(0, len(plan) - HORIZON)
+            rated.append((self._imagine.obeyed(moment, plan) - lateness, plan))
+        rated.sort(key=lambda item: item[0], reverse=True)
+        return [plan for value, plan in rated[:count] if value >= moment.progress + 2.0]
+
+    def _bide(self, moment: Moment, otherwise: Plan) -> tuple[Plan, float]:
+        """Nothing makes progress now: wait where that is safe, or go where it is."""
+        # Thinking in vain is slow and a wait seldom helps, so it tries the patience sooner.
+        self._stalled += self._patience // 10
+        if self._is_safe(moment, [NOOP], games=0):
+            return self._commit([NOOP] * 4)
+        for length in (1, 2, 3, 4, 6):
+            for move in (LEFT, RIGHT, UP, DOWN):
+                if self._is_safe(moment, [move] * length, games=2):
+                    return self._commit([move] * length)
+        return otherwise, DEAD
+
+    def _break_out(self, moment: Moment) -> tuple[Plan, float]:
+        """Waiting has not helped: search further, then walk about, then risk a life, in turn."""
+        self._furthest, self._stalled = DEAD, 0
+        self._way_out += 1
+        if self._way_out % 3 == 1:
+            found = self._local_plans(moment, budget=12_000, detour=1000.0, gain=3.0)
+            best, plan = max(found, key=_merit, default=(Forecast(1.0, DEAD), [NOOP]))
+            if best.merit > DEAD:
+                return plan, best.progress
+        if self._way_out % 3 > 0:
+            for _ in range(30):
+                walk = self._moves(3, (2, 4, 6, 8, 12))
+                if self._is_safe(moment, walk, games=2):
+                    return self._commit(walk)
+        # A lost life puts the player back where the room was entered, which is a way out too.
+        return self._commit(self._moves(6, (4, 8, 12)))
+
+    def _is_safe(self, moment: Moment, plan: Plan, games: int) -> bool:
+        """Say whether one can do `plan` and then stand there for a laser gate's whole period."""
+        if self._imagine.obeyed(moment, plan, LASER_SPELL) == DEAD:
+            return False
+        return games == 0 or self._imagine.forecast(moment, plan, games, LASER_SPELL).deaths == 0
+
+    def _commit(self, plan: Plan) -> tuple[Plan, float]:
+        """Do all of `plan` before thinking again."""
+        self._committed = len(plan) - 1
+        return plan, DEAD
+
+    def _local_plans(
+        self, moment: Moment, budget: int, detour: float = 60.0, gain: float = 10.0
+    ) -> list[tuple[Forecast, Plan]]:
+        """Look for a way back to the route with a small archive of cells, as the search does."""
+        search = _LocalSearch(self._route, self._imagine.obedient, self._rng, moment)
+        ways = search.run(budget, detour, gain)
+        return [(self._imagine.forecast(moment, way, 5), way) for way in ways]
+
+
+def _merit(item: tuple[Forecast, Plan]) -> float:
+    return item[0].merit
+
+
+@dataclass(slots=True)
+class _LocalCell:
+    state: ALEState
+    way: Plan
+    score: int
+    progress: float
+    chosen: int = 0
+
+
+class _LocalSearch:
+    """An archive of the cells around a moment, to find ways that lead further along the route."""
+
+    def __init__(self, route: Route, ale: ALEInterface, rng: Random, moment: Moment) -> None:
+        self._route, self._ale, self._rng, self._moment = route, ale, rng, moment
+        start = _LocalCell(moment.state, [], moment.score, moment.progress)
+        self._cells: dict[tuple[int, ...], _LocalCell] = {}
+        self._all = [start]
+        self._ways: list[tuple[float, Plan]] = []
+        self._lowest = self._highest = moment.progress
+
+    def run(self, budget: int, detour: float, gain: float, enough: int = 6) -> list[Plan]:
+        """Spend `budget` steps or find `enough` ways that gain; return the best five.
+
+        `detour` is how far back along the route a way may lead.
+        """
+        self._lowest = self._moment.progress - detour
+        self._highest = self._moment.progress + gain
+        while budget > 0 and len(self._ways) < enough:
+            budget -= self._explore_from(self._choose())
+        self._ways.sort(key=lambda item: item[0], reverse=True)
+        return [way for _, way in self._ways[:5]]
+
+    def _choose(self) -> _LocalCell:
+        return max(
+            self._rng.choices(self._all, k=4),
+            key=lambda cell: cell.progress - 3.0 * cell.chosen + self._rng.random(),
+        )
+
+    def _explore_from(self, cell: _LocalCell, length: int = 24) -> int:
+        """Act at random from `cell`; return how many steps that took."""
+        cell.chosen += 1
+        self._ale.restoreState(cell.state)
+        way, score = list(cell.way), cell.score
+        while len(way) < len(cell.way) + length:
+            move = self._rng.choice((*MOVES, 3, 4, 11, 12))
+            for _ in range(self._rng.choice((1, 2, 3, 4, 6, 8, 12))):
+                score += self._ale.act(move)
+                way.append(move)
+                ram = self._ale.getRAM()
+                lost = ram[DYING] or ram[SPARE_LIVES] != self._moment.lives
+                if lost or ram[FALLING] > DEEP_FALL:
+                    return len(way) - len(cell.way)
+                self._file(ram, way, score)
+        return len(way) - len(cell.way)
+
+    def _file(self, ram: Ram, way: Plan, score: int) -> None:
+        key = (int(ram[ROOM]), int(ram[X]) >> 2, int(ram[Y]) >> 2, int(ram[INVENTORY]), score)
+        known = self._cells.get(key)
+        if known is not None and len(way) >= len(known.way):
+            return
+        progress = self._route.locate(ram, score)[0]
+        if progress < self._lowest:
+            return
+        cell = _LocalCell(self._ale.cloneState(), list(way), score, progress)
+        if known is None:
+            self._all.append(cell)
+            self._cells[key] = cell
+        else:
+            known.state, known.way, known.progress = cell.state, cell.way, cell.progress
+        if progress >= self._highest:
+            self._ways.append((progress - 0.3 * len(way), list(way)))
+
+
+@dataclass(frozen=True)
+class Replay:
+    """An episode as the game's ALE seed and the actions taken: enough to play it again."""
+
+    seed: int
+    actions: NDArray[np.uint8]
+
+
+def play_episode(
+    route: Route, game_seed: int, expert_seed: int, limit: int = STEP_LIMIT
+) -> tuple[Replay, int]:
+    """Let the expert play one game until its route's score, game over or `limit` steps.
+
+    Returns the episode and its score.
+    """
+    game = emulator(game_seed, stickiness=STICKINESS)
+    expert = MontezumaExpert(route, expert_seed)
+    actions: Plan = []
+    score = 0
+    while score < route.score and not game.game_over() and len(actions) < limit:
+        action = expert.act(game, score, actions[-1] if actions else NOOP)
+        score += game.act(action)
+        actions.append(action)
+    return Replay(game_seed, np.array(actions, dtype=np.uint8)), score

@@ -1,0 +1,166 @@
+"""Logs of small problems, made by policies a person can write down, mixed with random play."""
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from hyq.core.seeding import Streams
+from hyq.core.types import Array
+from hyq.data.episodes import Episode, Episodes
+from hyq.envs.make import env_factory
+
+Behaviour = Callable[[gym.Env[Any, Any], Array, np.random.Generator], int]
+"""Chooses an action, given the environment, its observation and a source of chance."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """An environment with somebody who plays it."""
+
+    env: str
+    expert: Behaviour
+    transitions: int
+    wrappers: tuple[str, ...] = ()
+
+
+def uniform(env: gym.Env[Any, Any], observation: Array, rng: np.random.Generator) -> int:
+    """Play anything."""
+    space = env.action_space
+    assert isinstance(space, gym.spaces.Discrete)
+    return int(space.start + rng.integers(space.n))
+
+
+def pump_car(env: gym.Env[Any, Any], observation: Array, rng: np.random.Generator) -> int:
+    """Push the way the car already rolls, which swings it up the hill in about 120 steps."""
+    return 2 if observation[1] >= 0 else 0
+
+
+def clumsy_acrobot(env: gym.Env[Any, Any], observation: Array, rng: np.random.Generator) -> int:
+    """Push the way the lower link swings, half of the time."""
+    if rng.random() < 0.5:
+        return uniform(env, observation, rng)
+    return 2 if observation[5] >= 0 else 0
+
+
+def open_door(env: gym.Env[Any, Any], observation: Array, rng: np.random.Generator) -> int:
+    """Take the next step of a shortest way: to the key, through the door, to the goal."""
+    return next(_shortest_way(env.unwrapped))
+
+
+LEFT, RIGHT, FORWARD, PICK_UP, TOGGLE = 0, 1, 2, 3, 5
+_HEADINGS = ((1, 0), (0, 1), (-1, 0), (0, -1))
+
+
+def _shortest_way(world: Any) -> Iterator[int]:
+    """Search breadth-first over (position, heading, whether the key is held, the door open)."""
+    door_now = next((cell for cell in world.grid.grid if cell and cell.type == "door"), None)
+    start = (
+        tuple(int(x) for x in world.agent_pos),
+        int(world.agent_dir),
+        world.carrying is not None,
+        bool(door_now and door_now.is_open),
+    )
+    came: dict[Any, tuple[Any, int] | None] = {start: None}
+    queue = deque([start])
+    while queue:
+        state = queue.popleft()
+        position, _, _, _ = state
+        cell = world.grid.get(*position)
+        if cell is not None and cell.type == "goal":
+            break
+        for action, following in _moves(world, state):
+            if following not in came:
+                came[following] = (state, action)
+                queue.append(following)
+    way: list[int] = []
+    step = came[state]
+    while step is not None:
+        way.append(step[1])
+        step = came[step[0]]
+    yield from reversed(way)
+
+
+def _moves(world: Any, state: Any) -> Iterator[tuple[int, Any]]:
+    (x, y), heading, has_key, is_open = state
+    yield LEFT, ((x, y), (heading - 1) % 4, has_key, is_open)
+    yield RIGHT, ((x, y), (heading + 1) % 4, has_key, is_open)
+    ahead = (x + _HEADINGS[heading][0], y + _HEADINGS[heading][1])
+    cell = world.grid.get(*ahead)
+    kind = None if cell is None else cell.type
+    if kind in (None, "goal") or (kind == "door" and is_open) or (kind == "key" and has_key):
+        yield FORWARD, (ahead, heading, has_key, is_open)
+    if kind == "key" and not has_key:
+        yield PICK_UP, ((x, y), heading, True, is_open)
+    if kind == "door" and has_key and not is_open:
+        yield TOGGLE, ((x, y), heading, has_key, True)
+
+
+PROBLEMS: dict[str, Problem] = {
+    "mountaincar": Problem("MountainCar-v0", pump_car, 20_000),
+    "acrobot": Problem("Acrobot-v1", clumsy_acrobot, 20_000),
+    "doorkey": Problem(
+        "MiniGrid-DoorKey-6x6-v0",
+        open_door,
+        10_000,
+        ("minigrid.wrappers:FullyObsWrapper", "minigrid.wrappers:ImgObsWrapper"),
+    ),
+}
+"""Every scripted problem by name."""
+
+
+def scripted_logs(problem: str, random_share: float, seed: int) -> Episodes:
+    """Record whole episodes of a problem's expert and of random play, by transitions."""
+    known, streams = PROBLEMS[problem], Streams(seed).below("logs", problem)
+    env = env_factory(known.env, known.wrappers)()
+    counts = {
+        "expert": (known.expert, round(known.transitions * (1 - random_share))),
+        "random": (uniform, round(known.transitions * random_share)),
+    }
+    episodes = [
+        episode
+        for name, (behaviour, count) in counts.items()
+        for episode in _recorded(env, behaviour, count, streams.below(name))
+    ]
+    provenance = {
+        "env": known.env,
+        "wrappers": list(known.wrappers),
+        "behaviour": f"{known.expert.__name__}, {random_share:.0%} random by transitions",
+        "seed": seed,
+    }
+    return Episodes.of(episodes, provenance)
+
+
+def _recorded(
+    env: gym.Env[Any, Any], behaviour: Behaviour, transitions: int, streams: Streams
+) -> Iterator[Episode]:
+    rng, number = streams.generator("behaviour"), 0
+    while transitions > 0:
+        episode = _episode(env, behaviour, streams.integer("episode", number), rng)
+        number += 1
+        transitions -= len(episode.action)
+        yield episode
+
+
+def _episode(
+    env: gym.Env[Any, Any], behaviour: Behaviour, seed: int, rng: np.random.Generator
+) -> Episode:
+    observation, _ = env.reset(seed=seed)
+    observations, actions, rewards = [observation], [], []
+    terminated = truncated = False
+    while not (terminated or truncated):
+        action = behaviour(env, observation, rng)
+        observation, reward, terminated, truncated, _ = env.step(action)
+        observations.append(observation)
+        actions.append(action)
+        rewards.append(float(reward))
+    return Episode(
+        np.array(observations),
+        np.array(actions),
+        np.array(rewards, np.float32),
+        terminated,
+        np.zeros(len(actions), dtype=bool),
+    )

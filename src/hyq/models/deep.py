@@ -1,0 +1,495 @@
+"""Q-networks that learn by gradients: ReLU layers for vectors, convolutions for images.
+
+A learner is told the gradient of the loss *in its outputs* and does the rest: back-propagation,
+clipping, Adam, the target network. Every objective here has that gradient in closed form, so one
+objective serves both learners: `VectorLearner`, written out in NumPy because on problems of the
+size of CartPole the calls of a framework cost five times the arithmetic, and `TorchLearner` for
+convolutions, bfloat16 and GPUs.
+"""
+
+import copy
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Literal, Protocol
+
+import numpy as np
+import torch
+from torch import nn
+
+from hyq.core.errors import HyqError
+from hyq.core.types import Array, FloatArray
+
+Precision = Literal["float32", "bfloat16"]
+
+
+@dataclass(frozen=True)
+class NetworkSpec:
+    """The layers of a network, from its input to its outputs."""
+
+    convolutions: tuple[tuple[int, int, int], ...] = ()
+    """(channels, kernel, stride) of each convolution; none for vectors."""
+    hidden: tuple[int, ...] = (64, 64)
+    """Units of the ReLU layers that every output shares."""
+    dueling: bool = True
+    """Q(s, a) = V(s) + A(s, a) - mean_b A(s, b), with one scalar V (Wang et al. 2016)."""
+    stream_hidden: int = 0
+    """Units of a ReLU layer of its own for each of V and A; 0 leaves both linear."""
+
+    def __post_init__(self) -> None:
+        """Refuse layers without width."""
+        sizes = [size for layer in self.convolutions for size in layer] + list(self.hidden)
+        if any(size < 1 for size in sizes) or self.stream_hidden < 0:
+            raise HyqError(f"every layer needs at least one unit, got {self}")
+
+
+NATURE = NetworkSpec(((32, 8, 4), (64, 4, 2), (64, 3, 1)), hidden=(), stream_hidden=512)
+"""The network of Mnih et al. (2015) with the dueling streams of Wang et al. (2016)."""
+SMALL_CONVOLUTIONS = NetworkSpec(((32, 6, 3), (32, 3, 2)), hidden=(256,))
+"""For 42x42 images on a CPU: a tenth of the arithmetic of `NATURE`."""
+
+
+@dataclass(frozen=True)
+class InputScaling:
+    """The fixed affine map that brings observations near the unit range."""
+
+    shift: FloatArray
+    scale: FloatArray
+
+    @classmethod
+    def pixels(cls) -> "InputScaling":
+        """Map bytes to [0, 1]."""
+        return cls(np.zeros((), np.float32), np.array(1 / 255, np.float32))
+
+    @classmethod
+    def box(cls, low: FloatArray, high: FloatArray) -> "InputScaling":
+        """Map a bounded box to [-1, 1]."""
+        width = np.maximum(high.astype(np.float64) - low, 1e-8)
+        middle = low + width / 2
+        return cls(middle.astype(np.float32), (2 / width).astype(np.float32))
+
+    @classmethod
+    def standard(cls, sample: Array) -> "InputScaling":
+        """Give every feature of a sample zero mean and, where it varies, unit variance."""
+        deviation = sample.std(axis=0, dtype=np.float64)
+        scale: FloatArray = np.where(deviation > 1e-6, 1 / np.maximum(deviation, 1e-6), 1.0)
+        mean = sample.mean(axis=0, dtype=np.float64)
+        return cls(mean.astype(np.float32), scale.astype(np.float32))
+
+
+@dataclass(frozen=True)
+class Network:
+    """A network's whole description: what goes in, the layers, and what comes out."""
+
+    shape: tuple[int, ...]
+    """Of one observation; images may have colours last, and stacked frames come first."""
+    actions: int
+    spec: NetworkSpec
+    scaling: InputScaling
+    extra_outputs: int = 0
+    """Columns after the Q-values, for objectives that learn more than Q."""
+
+    def __post_init__(self) -> None:
+        """Refuse an image that its convolutions would shrink to nothing."""
+        if self.spec.convolutions:
+            self._flat_size()
+
+    @property
+    def image_shape(self) -> tuple[int, int, int]:
+        """(channels, height, width) for convolutions: each colour of each frame is a channel."""
+        if len(self.shape) == 2:
+            return (1, *self.shape)
+        if len(self.shape) == 3 and not self.colours_last:
+            return self.shape[0], self.shape[1], self.shape[2]
+        if self.colours_last and len(self.shape) in (3, 4):
+            *frames, height, width, colours = self.shape
+            return math.prod(frames) * colours, height, width
+        raise HyqError(f"convolutions need images, got observations of shape {self.shape}")
+
+    @property
+    def colours_last(self) -> bool:
+        """Whether the last axis holds the colours of a pixel."""
+        return len(self.shape) >= 3 and self.shape[-1] in (1, 3, 4)
+
+    @property
+    def heads(self) -> tuple[int, ...]:
+        """Widths of the outputs before they are combined: V where dueling, A, the extras."""
+        values = (1, self.actions) if self.spec.dueling else (self.actions,)
+        return values + ((self.extra_outputs,) if self.extra_outputs else ())
+
+    def module(self) -> "TorchNetwork":
+        """Build the network in PyTorch, with weights yet to be set."""
+        return TorchNetwork(self)
+
+    def initial(self, rng: np.random.Generator) -> dict[str, FloatArray]:
+        """Draw every weight and bias uniformly within 1/sqrt(fan-in), PyTorch's own default."""
+        parameters: dict[str, FloatArray] = {}
+        bound = 1.0
+        for name, value in self.module().named_parameters():
+            if name.endswith("weight"):  # each layer's bias follows its weight
+                bound = math.prod(value.shape[1:]) ** -0.5
+            parameters[name] = rng.uniform(-bound, bound, tuple(value.shape)).astype(np.float32)
+        return parameters
+
+    def _flat_size(self) -> int:
+        """Count the features that leave the convolutions."""
+        channels, *sides = self.image_shape
+        for channels, kernel, stride in self.spec.convolutions:  # noqa: B007
+            sides = [(side - kernel) // stride + 1 for side in sides]
+        if min(sides) < 1:
+            raise HyqError(f"images of {self.shape[1:]} are too small for {self.spec.convolutions}")
+        return channels * math.prod(sides)
+
+
+class TorchNetwork(nn.Module):
+    """The network as a PyTorch module."""
+
+    def __init__(self, network: Network) -> None:
+        """Lay out the layers; their weights are set by whoever builds it."""
+        super().__init__()
+        spec = network.spec
+        layers: list[nn.Module] = []
+        inputs = network.image_shape[0] if spec.convolutions else math.prod(network.shape)
+        for channels, kernel, stride in spec.convolutions:
+            layers += [nn.Conv2d(inputs, channels, kernel, stride), nn.ReLU()]
+            inputs = channels
+        layers.append(nn.Flatten())
+        if spec.convolutions:
+            inputs = network._flat_size()
+        for units in spec.hidden:
+            layers += [nn.Linear(inputs, units), nn.ReLU()]
+            inputs = units
+        self.body = nn.Sequential(*layers)
+        self.heads = nn.ModuleList(
+            nn.Sequential(
+                nn.Linear(inputs, spec.stream_hidden), nn.ReLU(), nn.Linear(spec.stream_hidden, n)
+            )
+            if spec.stream_hidden
+            else nn.Linear(inputs, n)
+            for n in network.heads
+        )
+        self.dueling = spec.dueling
+        self.image_shape = network.image_shape if spec.convolutions else None
+        self.colours_last = network.colours_last
+        self.register_buffer("shift", torch.from_numpy(network.scaling.shift), persistent=False)
+        self.register_buffer("scale", torch.from_numpy(network.scaling.scale), persistent=False)
+
+    def forward(self, observation: torch.Tensor) -> torch.Tensor:
+        """Return the outputs of observations as the environment gives them."""
+        shift, scale = self.get_buffer("shift"), self.get_buffer("scale")
+        features = self.body(self._as_image((observation.to(scale.dtype) - shift) * scale))
+        outputs = [head(features) for head in self.heads]
+        if self.dueling:
+            value, advantage = outputs[:2]
+            outputs[:2] = [value + advantage - advantage.mean(-1, keepdim=True)]
+        return torch.cat(outputs, -1) if len(outputs) > 1 else outputs[0]
+
+    def _as_image(self, scaled: torch.Tensor) -> torch.Tensor:
+        if self.image_shape is None:
+            return scaled
+        if self.colours_last:
+            scaled = scaled.movedim(-1, -3)
+        return scaled.reshape(-1, *self.image_shape)
+
+    def set_parameters(self, parameters: Mapping[str, Array]) -> None:
+        """Take weights from named arrays; names or shapes that do not match are refused."""
+        self.load_state_dict({k: torch.from_numpy(np.array(v)) for k, v in parameters.items()})
+
+
+@dataclass(frozen=True)
+class AdamSettings:
+    """Adam as every method here uses it."""
+
+    epsilon: float = 1e-8
+    weight_decay: float = 0.0
+    """Coefficient of the L2 penalty, whose gradient is added after the clipping."""
+    max_gradient_norm: float = 10.0
+
+
+BETAS = (0.9, 0.999)
+
+
+class Learner(Protocol):
+    """A network in training, with its target network and its optimiser."""
+
+    def outputs(self, observation: Array) -> FloatArray:
+        """Return the outputs (rows, columns) under the current parameters."""
+        ...
+
+    def target_outputs(self, observation: Array) -> FloatArray:
+        """Return the outputs under the target parameters."""
+        ...
+
+    def forward(self, observation: Array) -> FloatArray:
+        """Return the outputs and remember what `step` needs to go back through them."""
+        ...
+
+    def step(self, gradient: FloatArray, learning_rate: float) -> float:
+        """Take one step of Adam, given the gradient of the loss in the outputs of `forward`.
+
+        Returns the norm of the gradient in the parameters, before clipping.
+        """
+        ...
+
+    def synchronise_target(self) -> None:
+        """Copy the parameters to the target network."""
+        ...
+
+    def parameters(self) -> dict[str, Array]:
+        """Copy the parameters out, by name."""
+        ...
+
+    def arrays(self) -> dict[str, Array]:
+        """Copy the whole state out: parameters, target, moments, number of steps."""
+        ...
+
+    def load(self, arrays: Mapping[str, Array]) -> None:
+        """Take a state that `arrays` gave."""
+        ...
+
+
+def make_learner(
+    network: Network,
+    rng: np.random.Generator,
+    adam: AdamSettings,
+    *,
+    device: str = "cpu",
+    precision: Precision = "float32",
+) -> Learner:
+    """Choose the learner that is fastest for a network on a device."""
+    plain = not (network.spec.convolutions or network.spec.stream_hidden)
+    if plain and device == "cpu" and precision == "float32":
+        return VectorLearner(network, network.initial(rng), adam)
+    return TorchLearner(network, network.initial(rng), adam, device, precision)
+
+
+class VectorLearner:
+    """ReLU layers with their gradient and Adam written out, on flat vectors of parameters."""
+
+    def __init__(
+        self, network: Network, initial: Mapping[str, FloatArray], adam: AdamSettings
+    ) -> None:
+        """Start from named initial weights."""
+        self._network, self._adam = network, adam
+        self._names = {name: value.shape for name, value in initial.items()}
+        self._online = np.concatenate([value.ravel() for value in initial.values()])
+        self._target = self._online.copy()
+        self._gradient = np.zeros_like(self._online)
+        self._moments = np.zeros((2, self._online.size), np.float32)
+        self._steps = 0
+        self._entered: list[FloatArray] = []
+        self._online_layers = self._layers(self._online)
+        self._target_layers = self._layers(self._target)
+        self._gradient_layers = self._layers(self._gradient)
+
+    def _layers(self, flat: FloatArray) -> list[tuple[FloatArray, FloatArray]]:
+        """View a flat vector as (weight, bias) pairs, the heads joined into one last layer."""
+        sizes = [math.prod(self._network.shape), *self._network.spec.hidden]
+        pairs, start = [], 0
+        for inputs, units in pairwise(sizes):
+            weight = flat[start : (start := start + inputs * units)].reshape(units, inputs)
+            pairs.append((weight, flat[start : (start := start + units)]))
+        # One head lies behind the other, so each of its weights is a row block of its own.
+        for units in self._network.heads:
+            weight = flat[start : (start := start + sizes[-1] * units)].reshape(units, sizes[-1])
+            pairs.append((weight, flat[start : (start := start + units)]))
+        return pairs
+
+    def outputs(self, observation: Array) -> FloatArray:
+        """Return the outputs (rows, columns) under the current parameters."""
+        return self._forward(self._online_layers, observation)[0]
+
+    def target_outputs(self, observation: Array) -> FloatArray:
+        """Return the outputs under the target parameters."""
+        return self._forward(self._target_layers, observation)[0]
+
+    def _forward(
+        self, layers: list[tuple[FloatArray, FloatArray]], observation: Array
+    ) -> tuple[FloatArray, list[FloatArray]]:
+        """Return the outputs and what entered each layer."""
+        scaling, depth = self._network.scaling, len(self._network.spec.hidden)
+        x = (observation - scaling.shift) * scaling.scale
+        entered = [x.reshape(len(x), -1).astype(np.float32, copy=False)]
+        for weight, bias in layers[:depth]:
+            x = entered[-1] @ weight.T
+            x += bias
+            entered.append(np.maximum(x, 0, out=x))
+        heads = [entered[-1] @ weight.T + bias for weight, bias in layers[depth:]]
+        if self._network.spec.dueling:
+            value, advantage = heads[:2]
+            advantage += value - advantage.mean(axis=1, keepdims=True)
+            heads[:2] = [advantage]
+        return (np.concatenate(heads, axis=1) if len(heads) > 1 else heads[0]), entered
+
+    def forward(self, observation: Array) -> FloatArray:
+        """Return the outputs and remember what `step` needs to go back through them."""
+        outputs, self._entered = self._forward(self._online_layers, observation)
+        return outputs
+
+    def step(self, gradient: FloatArray, learning_rate: float) -> float:
+        """Take one step of Adam, given the gradient of the loss in the outputs of `forward`."""
+        self._backward(gradient, self._entered)
+        adam, step = self._adam, self._gradient
+        norm = math.sqrt(float(np.dot(step, step)))
+        if norm > adam.max_gradient_norm:
+            step *= np.float32(adam.max_gradient_norm / norm)
+        if adam.weight_decay:
+            step += adam.weight_decay * self._online
+        self._steps += 1
+        (b1, b2), (mean, square) = BETAS, self._moments
+        mean *= b1
+        mean += (1 - b1) * step
+        step *= step
+        square *= b2
+        square += (1 - b2) * step
+        np.sqrt(square, out=step)
+        step *= 1 / math.sqrt(1 - b2**self._steps)
+        step += adam.epsilon
+        np.divide(mean, step, out=step)
+        step *= learning_rate / (1 - b1**self._steps)
+        self._online -= step
+        return norm
+
+    def _backward(self, at_outputs: FloatArray, entered: list[FloatArray]) -> None:
+        """Fill the flat gradient from the gradient at the outputs."""
+        depth, actions = len(self._network.spec.hidden), self._network.actions
+        at_heads = [at_outputs[:, :actions], at_outputs[:, actions:]]
+        if self._network.spec.dueling:
+            total = at_heads[0].sum(axis=1, keepdims=True)
+            at_heads[:1] = [total, at_heads[0] - total / actions]
+        at_features = np.zeros_like(entered[-1])
+        for at, (weight, _), (to_weight, to_bias) in zip(
+            at_heads, self._online_layers[depth:], self._gradient_layers[depth:], strict=False
+        ):
+            np.matmul(at.T, entered[-1], out=to_weight)
+            np.sum(at, axis=0, out=to_bias)
+            at_features += at @ weight
+        for k in reversed(range(depth)):
+            at_features *= entered[k + 1] > 0
+            to_weight, to_bias = self._gradient_layers[k]
+            np.matmul(at_features.T, entered[k], out=to_weight)
+            np.sum(at_features, axis=0, out=to_bias)
+            if k:
+                at_features = at_features @ self._online_layers[k][0]
+
+    def synchronise_target(self) -> None:
+        """Copy the parameters to the target network."""
+        self._target[:] = self._online
+
+    def parameters(self) -> dict[str, Array]:
+        """Copy the parameters out, by name."""
+        out, start = {}, 0
+        for name, shape in self._names.items():
+            out[name] = self._online[start : (start := start + math.prod(shape))].reshape(shape)
+        return {name: value.copy() for name, value in out.items()}
+
+    def arrays(self) -> dict[str, Array]:
+        """Copy the whole state out: parameters, target, moments, number of steps."""
+        return {
+            "online": self._online.copy(),
+            "target": self._target.copy(),
+            "moments": self._moments.copy(),
+            "steps": np.array(self._steps),
+        }
+
+    def load(self, arrays: Mapping[str, Array]) -> None:
+        """Take a state that `arrays` gave."""
+        self._online[:] = arrays["online"]
+        self._target[:] = arrays["target"]
+        self._moments[:] = arrays["moments"]
+        self._steps = int(arrays["steps"])
+
+
+class TorchLearner:
+    """Any network, on any device, in float32 or with bfloat16 arithmetic."""
+
+    def __init__(
+        self,
+        network: Network,
+        initial: Mapping[str, FloatArray],
+        adam: AdamSettings,
+        device: str,
+        precision: Precision,
+    ) -> None:
+        """Start from named initial weights."""
+        self._online = network.module()
+        self._online.set_parameters(initial)
+        self._online.to(device)
+        self._target = copy.deepcopy(self._online).requires_grad_(False)
+        self._device, self._bfloat16 = device, precision == "bfloat16"
+        self._max_norm = adam.max_gradient_norm
+        self._outputs = torch.empty(0)
+        self._weights = list(self._online.parameters())
+        self._target_weights = list(self._target.parameters())
+        self._optimiser = torch.optim.Adam(
+            self._weights, eps=adam.epsilon, weight_decay=adam.weight_decay, betas=BETAS, fused=True
+        )
+
+    def _forward(self, module: TorchNetwork, observation: Array) -> torch.Tensor:
+        rows = torch.from_numpy(observation).to(self._device)
+        with torch.autocast(self._device.split(":")[0], torch.bfloat16, enabled=self._bfloat16):
+            return module(rows).float()
+
+    def outputs(self, observation: Array) -> FloatArray:
+        """Return the outputs (rows, columns) under the current parameters."""
+        with torch.inference_mode():
+            return self._forward(self._online, observation).cpu().numpy()
+
+    def target_outputs(self, observation: Array) -> FloatArray:
+        """Return the outputs under the target parameters."""
+        with torch.inference_mode():
+            return self._forward(self._target, observation).cpu().numpy()
+
+    def forward(self, observation: Array) -> FloatArray:
+        """Return the outputs and remember what `step` needs to go back through them."""
+        self._outputs = self._forward(self._online, observation)
+        return self._outputs.detach().cpu().numpy()
+
+    def step(self, gradient: FloatArray, learning_rate: float) -> float:
+        """Take one step of Adam, given the gradient of the loss in the outputs of `forward`."""
+        self._optimiser.zero_grad(set_to_none=True)
+        torch.autograd.backward(self._outputs, torch.from_numpy(gradient).to(self._device))
+        norm = nn.utils.clip_grad_norm_(self._weights, self._max_norm)
+        self._optimiser.param_groups[0]["lr"] = learning_rate
+        self._optimiser.step()
+        return float(norm)
+
+    def synchronise_target(self) -> None:
+        """Copy the parameters to the target network."""
+        with torch.no_grad():
+            for target, weight in zip(self._target_weights, self._weights, strict=True):
+                target.copy_(weight)
+
+    def parameters(self) -> dict[str, Array]:
+        """Copy the parameters out, by name."""
+        return {k: v.detach().cpu().numpy().copy() for k, v in self._online.named_parameters()}
+
+    def arrays(self) -> dict[str, Array]:
+        """Copy the whole state out: parameters, target, moments, number of steps."""
+        modules = {"online": self._online, "target": self._target}
+        arrays: dict[str, Array] = {
+            f"{prefix}.{name}": value.detach().cpu().numpy().copy()
+            for prefix, module in modules.items()
+            for name, value in module.named_parameters()
+        }
+        for k, moments in self._optimiser.state_dict()["state"].items():
+            arrays |= {f"adam.{k}.{n}": v.cpu().numpy().copy() for n, v in moments.items()}
+        return arrays
+
+    def load(self, arrays: Mapping[str, Array]) -> None:
+        """Take a state that `arrays` gave."""
+        for prefix, module in (("online", self._online), ("target", self._target)):
+            module.set_parameters(_below(prefix, arrays))
+        state: dict[int, dict[str, Any]] = {}
+        for name, value in _below("adam", arrays).items():
+            k, moment = name.split(".")
+            state.setdefault(int(k), {})[moment] = torch.from_numpy(np.array(value))
+        groups = self._optimiser.state_dict()["param_groups"]
+        self._optimiser.load_state_dict({"state": state, "param_groups": groups})
+
+
+def _below(prefix: str, arrays: Mapping[str, Array]) -> dict[str, Array]:
+    """Pick the arrays whose names begin with `prefix.`, without it."""
+    skip = len(prefix) + 1
+    return {name[skip:]: v for name, v in arrays.items() if name.startswith(prefix + ".")}

@@ -1,0 +1,134 @@
+"""A learned policy to keep: a directory of weights and a description, or an ONNX file."""
+
+import importlib.util
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors import SafetensorError
+from safetensors.numpy import load, save
+
+from hyq.core.errors import HyqError
+from hyq.core.files import read_json, write_bytes, write_json
+from hyq.core.images import shrink
+from hyq.core.types import Array
+from hyq.models.deep import InputScaling, Network, NetworkSpec, TorchNetwork
+
+FORMAT = "hyq-policy-1"
+DESCRIPTION, WEIGHTS = "policy.json", "weights.safetensors"
+
+
+@dataclass(frozen=True)
+class DeepPolicy:
+    """The greedy policy of a trained network."""
+
+    network: Network
+    parameters: Mapping[str, Array]
+    first_action: int = 0
+    """The smallest action of the environment."""
+    first_score: int = 0
+    """The first of the outputs that the policy maximises, one an action."""
+    shrink_by: int = 1
+    """Factor by which frames are shrunk before the network sees them."""
+
+    def act(self, observation: Array) -> Any:
+        """Return the action for one observation, or an array of them for a batch.
+
+        A network that was trained on stacked frames wants the same stack, oldest frame first.
+        """
+        rows = shrink(np.asarray(observation), self.shrink_by)
+        single = rows.ndim == len(self.network.shape)
+        batch = rows[None] if single else rows
+        if batch.shape[1:] != self.network.shape:
+            raise HyqError(f"expected observations of {self.network.shape}, got {rows.shape}")
+        with torch.inference_mode():
+            outputs = self._module(torch.from_numpy(np.ascontiguousarray(batch)))
+        scores = outputs[:, self.first_score : self.first_score + self.network.actions]
+        actions = self.first_action + scores.argmax(1).numpy()
+        return int(actions[0]) if single else actions
+
+    @cached_property
+    def _module(self) -> TorchNetwork:
+        module = self.network.module()
+        module.set_parameters(self.parameters)
+        return module
+
+    def save(self, path: Path | str) -> None:
+        """Write the policy into a directory, replacing the one that was there."""
+        directory = Path(path)
+        occupied = directory.exists() and any(directory.iterdir())
+        if occupied and not (directory / DESCRIPTION).exists():
+            raise HyqError(f"{directory} holds something else: choose another directory")
+        directory.mkdir(parents=True, exist_ok=True)
+        network = self.network
+        description = {
+            "format": FORMAT,
+            "shape": list(network.shape),
+            "actions": network.actions,
+            "extra_outputs": network.extra_outputs,
+            "spec": asdict(network.spec),
+            "first_action": self.first_action,
+            "first_score": self.first_score,
+            "shrink_by": self.shrink_by,
+        }
+        arrays = {f"parameter.{name}": v.copy(order="C") for name, v in self.parameters.items()}
+        arrays |= {"shift": network.scaling.shift.copy(), "scale": network.scaling.scale.copy()}
+        write_bytes(directory / WEIGHTS, save(arrays))
+        write_json(directory / DESCRIPTION, description)
+
+    @classmethod
+    def load(cls, path: Path | str) -> "DeepPolicy":
+        """Read what `save` wrote."""
+        directory = Path(path)
+        about = read_json(directory / DESCRIPTION)
+        if about.get("format") != FORMAT:
+            raise HyqError(f"{directory} holds no policy that can be read here")
+        try:
+            arrays = load((directory / WEIGHTS).read_bytes())
+        except (FileNotFoundError, SafetensorError):
+            raise HyqError(f"the weights of {directory} are missing or damaged") from None
+        spec = dict(about["spec"])
+        spec["convolutions"] = tuple(tuple(layer) for layer in spec["convolutions"])
+        spec["hidden"] = tuple(spec["hidden"])
+        network = Network(
+            tuple(about["shape"]),
+            about["actions"],
+            NetworkSpec(**spec),
+            InputScaling(arrays["shift"], arrays["scale"]),
+            about["extra_outputs"],
+        )
+        begin = "parameter."
+        parameters = {n.removeprefix(begin): a for n, a in arrays.items() if n.startswith(begin)}
+        rest = {name: about[name] for name in ("first_action", "first_score", "shrink_by")}
+        return cls(network, parameters, **rest)
+
+    def export_onnx(self, path: Path | str) -> None:
+        """Write the network as ONNX: from a batch of `observation` to its `scores`."""
+        if importlib.util.find_spec("onnxscript") is None:
+            raise HyqError("export_onnx needs ONNX: install it with pip install 'hyq[onnx]'")
+        module, columns = self._module, self.network.actions
+
+        class Scores(torch.nn.Module):
+            """The outputs that the policy maximises."""
+
+            def forward(self, observation: torch.Tensor) -> torch.Tensor:
+                first = policy.first_score
+                return module(observation)[:, first : first + columns]
+
+        policy = self
+        example = torch.zeros((2, *self.network.shape))
+        program = torch.onnx.export(
+            Scores(),
+            (example,),
+            input_names=["observation"],
+            output_names=["scores"],
+            dynamic_shapes={"observation": {0: torch.export.Dim("rows")}},
+            dynamo=True,
+            verbose=False,
+        )
+        assert program is not None
+        write_bytes(Path(path), program.model_proto.SerializeToString())
