@@ -69,8 +69,7 @@ class Conservative:
     The Bellman error, plus alpha (log sum_a exp Q(s, a) - Q(s, a_data)).
     """
 
-    double: bool = True
-    loss: Literal["huber", "squared"] = "huber"
+    error: TemporalDifference = TemporalDifference()
     alpha: float = 1.0
     needs_one_step: bool = field(default=False, init=False)
 
@@ -85,7 +84,7 @@ class Conservative:
 
     def judge(self, outputs: FloatArray, batch: Batch, learner: Learner) -> Judged:
         """Add the penalty to the Bellman error."""
-        judged = TemporalDifference(self.double, self.loss).judge(outputs, batch, learner)
+        judged = self.error.judge(outputs, batch, learner)
         penalty = log_likelihood_slope(outputs, batch.rows.action)
         weight = self.alpha * _per_row(batch)[:, None]
         return replace(judged, gradient=judged.gradient + weight * penalty)
@@ -104,8 +103,7 @@ class FromDemonstrations:
     others. Their fourth term, an L2 penalty, is the optimiser's weight decay.
     """
 
-    double: bool = True
-    loss: Literal["huber", "squared"] = "huber"
+    error: TemporalDifference = TemporalDifference()
     n_step_weight: float = 1.0
     """lambda_1."""
     margin_weight: float = 1.0
@@ -119,9 +117,8 @@ class FromDemonstrations:
 
     def judge(self, outputs: FloatArray, batch: Batch, learner: Learner) -> Judged:
         """Add up the three losses; priorities follow the single-step error."""
-        error = TemporalDifference(self.double, self.loss)
-        single = error.judge(outputs, replace(batch, rows=batch.one_step), learner)
-        several = error.judge(outputs, batch, learner)
+        single = self.error.judge(outputs, replace(batch, rows=batch.one_step), learner)
+        several = self.error.judge(outputs, batch, learner)
         margin = large_margin_slope(outputs, batch.rows.action, self.margin)
         margin[batch.offline :] = 0.0
         gradient = (
@@ -234,8 +231,8 @@ def _demonstrations(config: DeepConfig) -> DeepConfig:
     )
 
 
-def _temporal_difference(config: DeepConfig) -> Objective:
-    return TemporalDifference(config.double, config.loss)
+def _temporal_difference(config: DeepConfig) -> TemporalDifference:
+    return TemporalDifference(config.double, config.loss, config.value_range)
 
 
 DEEP_METHODS: dict[str, DeepMethod] = {
@@ -257,12 +254,12 @@ DEEP_METHODS: dict[str, DeepMethod] = {
     ),
     "cql": DeepMethod(
         "conservative Q-learning on the logs alone",
-        lambda config: Conservative(config.double, config.loss),
+        lambda config: Conservative(_temporal_difference(config)),
         _logs_alone_drawn_uniformly,
     ),
     "dqfd": DeepMethod(
         "deep Q-learning from demonstrations: the logs are taken for an expert's",
-        lambda config: FromDemonstrations(config.double, config.loss),
+        lambda config: FromDemonstrations(_temporal_difference(config)),
         _demonstrations,
     ),
     "iql": DeepMethod(

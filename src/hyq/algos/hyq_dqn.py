@@ -54,13 +54,13 @@ class DeepConfig:
 
     online_steps: int = 50_000
     """Steps to take in the environment, over all lanes."""
-    pretraining: int = 0
+    pretraining: int = 4000
     """Updates on the logs alone before the first step."""
     gamma: float = 0.99
     """Discount factor."""
-    n_value: int = 4
+    n_value: int = 1
     """Steps between two updates of the network."""
-    n_target: int = 1000
+    n_target: int = 50
     """Steps between two updates of the target network (one update counts as n_value steps)."""
     batch_size: int = 64
     """Transitions in a minibatch."""
@@ -80,6 +80,9 @@ class DeepConfig:
     """The paper prints the squared loss; Huber is quadratic near zero and linear beyond one."""
     double: bool = True
     """Let the online network choose the action that the target network values."""
+    value_range: tuple[float, float] | None = None
+    """Bounds that targets are kept inside, where they are known: the paper's class is bounded by
+    [0, V_max]. They stop values from feeding on themselves where the logs say nothing."""
     n_step: int = 1
     """Rewards summed before bootstrapping, online. More than one is biased off-policy: the actions
     in between were not the greedy ones. The paper leaves it at one for that reason."""
@@ -109,7 +112,7 @@ class DeepConfig:
     data says how it goes on, and bootstrapping from there has been seen to diverge."""
     network: NetworkSpec | None = None
     """Chosen by the observations where not given."""
-    precision: Precision = "float32"
+    precision: Precision = "auto"
     device: str = "cpu"
     report_every: int = 1000
     """Steps, or updates of pretraining, between two reports."""
@@ -127,6 +130,13 @@ class DeepConfig:
             low, high = getattr(self, name).range
             if low < 0 or high > 1:
                 raise HyqError(f"{name} must stay within [0, 1], got {low} to {high}")
+        if self.value_range is not None and self.value_range[0] >= self.value_range[1]:
+            raise HyqError(f"value_range must have its smaller bound first, got {self.value_range}")
+        for name in ("priority_online", "priority_offline"):
+            if min(getattr(self, name)) < 0:
+                raise HyqError(f"{name} must not be negative, got {getattr(self, name)}")
+        if self.learning_rate.range[0] < 0:
+            raise HyqError(f"learning_rate must not be negative, got {self.learning_rate.range[0]}")
         if not 0 <= self.gamma <= 1:
             raise HyqError(f"gamma must lie in [0, 1], got {self.gamma}")
         if self.steady_lanes > self.lanes:
@@ -135,6 +145,7 @@ class DeepConfig:
 
 PAPER_MONTEZUMA = DeepConfig(
     online_steps=20_000_000,
+    pretraining=0,
     gamma=0.99,
     n_value=4,
     n_target=10_000,
@@ -153,7 +164,6 @@ PAPER_MONTEZUMA = DeepConfig(
     learning_starts=1000,
     stack=4,
     network=NATURE,
-    precision="bfloat16",
     report_every=10_000,
 )
 """The paper's table for Montezuma's Revenge; where it gives only [a, b], the released schedule."""
@@ -201,6 +211,7 @@ class TemporalDifference:
 
     double: bool = True
     loss: Literal["huber", "squared"] = "huber"
+    value_range: tuple[float, float] | None = None
     needs_one_step: bool = field(default=False, init=False)
 
     def extra_outputs(self, actions: int) -> int:
@@ -213,6 +224,8 @@ class TemporalDifference:
         q_t = learner.target_outputs(rows.next_observation)
         selector = learner.outputs(rows.next_observation) if self.double else q_t
         target = bootstrap_target(rows.reward, rows.discount, q_t, selector)
+        if self.value_range is not None:
+            target = np.clip(target, *self.value_range)
         every = np.arange(len(rows))
         value = outputs[every, rows.action]
         error = value - target
@@ -242,7 +255,7 @@ class Report:
     network promised at the start of the episodes that ended and what they really earned, both
     discounted and on the scale learned from."""
     seconds: Mapping[str, float]
-    """Where the wall time went: act, learn, wait (for the environment), store."""
+    """Where the wall time went: act, learn, and wait for the environment and store."""
 
 
 class Training:
@@ -261,7 +274,9 @@ class Training:
         if env.num_envs != config.lanes:
             raise HyqError(f"the environment has {env.num_envs} lanes, not {config.lanes}")
         self.config, self._streams = config, streams
-        self.objective = objective or TemporalDifference(config.double, config.loss)
+        self.objective = objective or TemporalDifference(
+            config.double, config.loss, config.value_range
+        )
         self.actions = int(env.single_action_space.n)  # type: ignore[attr-defined]
         self._first_action = int(env.single_action_space.start)  # type: ignore[attr-defined]
         if logs is None and (config.beta.range[1] > 0 or config.pretraining):
@@ -308,6 +323,7 @@ class Training:
         self._promised = np.zeros(config.lanes)
         self._earned = np.zeros(config.lanes)
         self._discount = np.ones(config.lanes)
+        self._beginning = np.ones(config.lanes, dtype=bool)
         self._exported = np.zeros(config.lanes, np.int64)
         self._clear_metrics()
         self._start(np.arange(config.lanes))
@@ -377,9 +393,9 @@ class Training:
         """Choose epsilon-greedy actions (Algorithm 3, line 6), counted from 0."""
         config = self.config
         scores = self.objective.scores(self.learner.outputs(self.lanes.observation), self.actions)
-        beginning = self._discount == 1.0
-        if beginning.any():
-            self._promised[beginning] = scores.max(axis=1)[beginning]
+        if self._beginning.any():
+            self._promised[self._beginning] = scores.max(axis=1)[self._beginning]
+            self._beginning[:] = False
         chance = np.full(config.lanes, config.epsilon(self.online_steps))
         chance[: config.steady_lanes] = config.steady_epsilon
         explore = self._acting.random(config.lanes) < chance
@@ -424,7 +440,7 @@ class Training:
 
     def _start(self, lanes: Array) -> None:
         self.replay.online.replay.start(lanes, self.lanes.frame[lanes])
-        self._discount[lanes], self._earned[lanes] = 1.0, 0.0
+        self._discount[lanes], self._earned[lanes], self._beginning[lanes] = 1.0, 0.0, True
 
     def _watch(self, batch: Batch, judged: Judged, norm: float) -> None:
         error, offline = np.abs(judged.td_error), batch.offline
@@ -462,6 +478,7 @@ class Training:
             "counts": np.array([self.online_steps, self.updates, self._reports]),
             "online_priorities": online.priorities(),
             "watched": np.stack([self._promised, self._earned, self._discount]),
+            "beginning": self._beginning.copy(),
         }
         for name, rng in (("acting", self._acting), ("sampling", self._sampling)):
             words = json.dumps(rng.bit_generator.state).encode()
@@ -481,6 +498,7 @@ class Training:
         online, offline = self.replay.online.replay, self.replay.offline
         self.online_steps, self.updates, self._reports = map(int, replaced["counts"])
         self._promised, self._earned, self._discount = replaced["watched"].copy()
+        self._beginning = replaced["beginning"].copy()
         for name, rng in (("acting", self._acting), ("sampling", self._sampling)):
             rng.bit_generator.state = json.loads(replaced[f"random.{name}"].tobytes())
         self.learner.load(_below("learner", replaced))
@@ -565,7 +583,7 @@ def suitable_scaling(env: VectorEnv, offline: Source | None) -> InputScaling:
     if offline is not None:
         slots = np.flatnonzero(offline.replay.priorities())[:100_000]
         return InputScaling.standard(offline.replay.gather(slots, 1, 1.0).observation)
-    if space.is_bounded() and np.all(space.high < 1e3):
+    if space.is_bounded() and np.abs([space.low, space.high]).max() < 1e3:
         return InputScaling.box(space.low, space.high)
     shape = space.shape
     return InputScaling(np.zeros(shape, np.float32), np.ones(shape, np.float32))

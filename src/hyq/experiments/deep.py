@@ -73,6 +73,8 @@ class DeepRun:
     """Of the Bellman error."""
     double: bool | None = None
     """Double Q-learning."""
+    value_range: tuple[float, float] | None = None
+    """Bounds of the values, where they are known."""
     reward: Literal["raw", "signed-log"] | None = None
     """Scale of the rewards that are learned from."""
     priority_online: tuple[float, float] | None = None
@@ -89,8 +91,8 @@ class DeepRun:
     """Let the value end where a life is lost."""
     log_end_terminates: bool | None = None
     """Let the value end where a logged episode was cut off."""
-    precision: Literal["float32", "bfloat16"] | None = None
-    """Arithmetic of the network."""
+    precision: Literal["auto", "float32", "bfloat16"] | None = None
+    """Arithmetic of the network; auto takes bfloat16 where the processor has it."""
     device: str | None = None
     """Where the network lives: cpu, cuda, ..."""
     report_every: int | None = None

@@ -103,7 +103,7 @@ PROBLEMS: dict[str, Problem] = {
     "mountaincar": Problem("MountainCar-v0", pump_car, 20_000),
     "acrobot": Problem("Acrobot-v1", clumsy_acrobot, 20_000),
     "doorkey": Problem(
-        "MiniGrid-DoorKey-6x6-v0",
+        "MiniGrid-DoorKey-5x5-v0",
         open_door,
         10_000,
         ("minigrid.wrappers:FullyObsWrapper", "minigrid.wrappers:ImgObsWrapper"),

@@ -21,7 +21,8 @@ from torch import nn
 from hyq.core.errors import HyqError
 from hyq.core.types import Array, FloatArray
 
-Precision = Literal["float32", "bfloat16"]
+Precision = Literal["auto", "float32", "bfloat16"]
+"""Arithmetic of the layers; auto takes bfloat16 where the processor has it."""
 
 
 @dataclass(frozen=True)
@@ -100,8 +101,8 @@ class Network:
         """(channels, height, width) for convolutions: each colour of each frame is a channel."""
         if len(self.shape) == 2:
             return (1, *self.shape)
-        if len(self.shape) == 3 and not self.colours_last:
-            return self.shape[0], self.shape[1], self.shape[2]
+        if len(self.shape) in (3, 4) and not self.colours_last:
+            return math.prod(self.shape[:-2]), self.shape[-2], self.shape[-1]
         if self.colours_last and len(self.shape) in (3, 4):
             *frames, height, width, colours = self.shape
             return math.prod(frames) * colours, height, width
@@ -255,13 +256,21 @@ def make_learner(
     adam: AdamSettings,
     *,
     device: str = "cpu",
-    precision: Precision = "float32",
+    precision: Precision = "auto",
 ) -> Learner:
     """Choose the learner that is fastest for a network on a device."""
     plain = not (network.spec.convolutions or network.spec.stream_hidden)
-    if plain and device == "cpu" and precision == "float32":
+    if plain and device == "cpu" and precision != "bfloat16":
         return VectorLearner(network, network.initial(rng), adam)
-    return TorchLearner(network, network.initial(rng), adam, device, precision)
+    bfloat16 = precision == "bfloat16" or (precision == "auto" and has_bfloat16(device))
+    return TorchLearner(network, network.initial(rng), adam, device, bfloat16)
+
+
+def has_bfloat16(device: str) -> bool:
+    """Tell whether a device computes in bfloat16; emulated, it is a hundred times slower."""
+    if device.startswith("cuda"):
+        return torch.cuda.is_bf16_supported()
+    return device == "cpu" and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
 class VectorLearner:
@@ -410,14 +419,14 @@ class TorchLearner:
         initial: Mapping[str, FloatArray],
         adam: AdamSettings,
         device: str,
-        precision: Precision,
+        bfloat16: bool,
     ) -> None:
         """Start from named initial weights."""
         self._online = network.module()
         self._online.set_parameters(initial)
         self._online.to(device)
         self._target = copy.deepcopy(self._online).requires_grad_(False)
-        self._device, self._bfloat16 = device, precision == "bfloat16"
+        self._device, self._bfloat16 = device, bfloat16
         self._max_norm = adam.max_gradient_norm
         self._outputs = torch.empty(0)
         self._weights = list(self._online.parameters())

@@ -1,6 +1,7 @@
 """A learned policy to keep: a directory of weights and a description, or an ONNX file."""
 
 import importlib.util
+import warnings
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -121,14 +122,17 @@ class DeepPolicy:
 
         policy = self
         example = torch.zeros((2, *self.network.shape))
-        program = torch.onnx.export(
-            Scores(),
-            (example,),
-            input_names=["observation"],
-            output_names=["scores"],
-            dynamic_shapes={"observation": {0: torch.export.Dim("rows")}},
-            dynamo=True,
-            verbose=False,
-        )
+        with warnings.catch_warnings():
+            # The exporter calls deprecated parts of PyTorch itself.
+            warnings.simplefilter("ignore", FutureWarning)
+            program = torch.onnx.export(
+                Scores().eval(),
+                (example,),
+                input_names=["observation"],
+                output_names=["scores"],
+                dynamic_shapes={"observation": {0: torch.export.Dim("rows")}},
+                dynamo=True,
+                verbose=False,
+            )
         assert program is not None
         write_bytes(Path(path), program.model_proto.SerializeToString())

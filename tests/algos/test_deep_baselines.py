@@ -1,0 +1,322 @@
+"""Each deep objective against automatic differentiation of its loss as the paper writes it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+import pytest
+import torch
+from torch.nn.functional import huber_loss, log_softmax
+
+from hyq.algos.deep_baselines import (
+    DEEP_METHODS,
+    BehaviourCloning,
+    Conservative,
+    FromDemonstrations,
+    ImplicitQ,
+)
+from hyq.algos.hyq_dqn import DeepConfig, Objective, TemporalDifference, Training
+from hyq.core.errors import HyqError
+from hyq.core.schedules import schedule
+from hyq.core.seeding import Streams
+from hyq.core.targets import chosen, conservative_penalty, large_margin_loss
+from hyq.core.types import Array, FloatArray, Transitions
+from hyq.data.hybrid import Batch
+from hyq.envs.make import make_lanes
+from hyq.models.deep import NetworkSpec
+from tests.algos.chain import GAMMA, Chain, chain_logs, optimal_q
+
+ROWS, OFFLINE, ACTIONS, FEATURES = 40, 15, 3, 6
+Loss = Literal["huber", "squared"]
+LOSSES: tuple[Loss, Loss] = ("huber", "squared")
+Literally = Callable[[torch.Tensor, Batch, "Linear"], torch.Tensor]
+
+
+@dataclass(frozen=True)
+class Linear:
+    """Stands in for a learner: two linear networks."""
+
+    online: FloatArray
+    target: FloatArray
+
+    def outputs(self, observation: Array) -> FloatArray:
+        return observation @ self.online
+
+    def target_outputs(self, observation: Array) -> FloatArray:
+        return observation @ self.target
+
+
+def problem(columns: int, dtype: Any = np.float64) -> tuple[Batch, Linear]:
+    rng = np.random.default_rng(columns)
+    observation = rng.normal(size=(ROWS, FEATURES))
+    action = rng.integers(ACTIONS, size=ROWS)
+
+    def rows(discount: float) -> Transitions:
+        return Transitions(
+            observation.astype(dtype),
+            action,
+            (2 * rng.normal(size=ROWS)).astype(dtype),
+            (discount * (rng.random(ROWS) < 0.8)).astype(dtype),
+            rng.normal(size=(ROWS, FEATURES)).astype(dtype),
+        )
+
+    weight = rng.uniform(0.1, 1.0, ROWS).astype(dtype)
+    networks = rng.normal(size=(2, FEATURES, columns)).astype(dtype)
+    return Batch(rows(0.9**10), rows(0.9), weight, OFFLINE, ()), Linear(*networks)
+
+
+def tensor(array: Array) -> torch.Tensor:
+    return torch.from_numpy(array)
+
+
+def elementwise(error: torch.Tensor, loss: Loss) -> torch.Tensor:
+    if loss == "squared":
+        return error**2
+    return huber_loss(error, torch.zeros_like(error), reduction="none", delta=1.0)
+
+
+def bellman(double: bool, loss: Loss, one_step: bool = False) -> Literally:
+    def literally(outputs: torch.Tensor, batch: Batch, learner: Linear) -> torch.Tensor:
+        rows = batch.one_step if one_step else batch.rows
+        values = tensor(learner.target_outputs(rows.next_observation))
+        selector = tensor(learner.outputs(rows.next_observation)) if double else values
+        best = chosen(values, selector.argmax(-1))
+        target = tensor(rows.reward) + tensor(rows.discount) * best
+        error = target - chosen(outputs, tensor(rows.action))
+        return (tensor(batch.weight) * elementwise(error, loss)).mean()
+
+    return literally
+
+
+def cloning(outputs: torch.Tensor, batch: Batch, learner: Linear) -> torch.Tensor:
+    likelihood = chosen(log_softmax(outputs, -1), tensor(batch.rows.action))
+    return -(tensor(batch.weight) * likelihood).mean()
+
+
+def conservative(double: bool, loss: Loss, alpha: float) -> Literally:
+    def literally(outputs: torch.Tensor, batch: Batch, learner: Linear) -> torch.Tensor:
+        penalty = conservative_penalty(outputs, tensor(batch.rows.action))
+        td = bellman(double, loss)(outputs, batch, learner)
+        return td + alpha * (tensor(batch.weight) * penalty).mean()
+
+    return literally
+
+
+def demonstrations(double: bool, loss: Loss, l1: float, l2: float) -> Literally:
+    def literally(outputs: torch.Tensor, batch: Batch, learner: Linear) -> torch.Tensor:
+        margin = large_margin_loss(outputs, tensor(batch.rows.action), 0.8)
+        demonstrated = torch.arange(ROWS) < OFFLINE
+        return (
+            bellman(double, loss, one_step=True)(outputs, batch, learner)
+            + l1 * bellman(double, loss)(outputs, batch, learner)
+            + l2 * (tensor(batch.weight) * margin * demonstrated).mean()
+        )
+
+    return literally
+
+
+def implicit(loss: Loss, expectile: float, temperature: float) -> Literally:
+    def literally(outputs: torch.Tensor, batch: Batch, learner: Linear) -> torch.Tensor:
+        rows, action = batch.rows, tensor(batch.rows.action)
+        q, v, logits = torch.tensor_split(outputs, (ACTIONS, ACTIONS + 1), -1)
+        target_q = tensor(learner.target_outputs(rows.observation))[:, :ACTIONS]
+        next_v = tensor(learner.outputs(rows.next_observation))[:, ACTIONS]
+        u = chosen(target_q, action) - v[:, 0]
+        expectile_loss = (expectile - (u < 0).double()).abs() * u**2 / 2
+        target = tensor(rows.reward) + tensor(rows.discount) * next_v
+        favour = (temperature * u.detach()).exp().clamp(max=100.0)
+        policy = -favour * chosen(log_softmax(logits, -1), action)
+        total = elementwise(target - chosen(q, action), loss) + expectile_loss + policy
+        return (tensor(batch.weight) * total).mean()
+
+    return literally
+
+
+CASES: list[tuple[Objective, Literally]] = [
+    *((TemporalDifference(d, loss), bellman(d, loss)) for d in (True, False) for loss in LOSSES),
+    (BehaviourCloning(), cloning),
+    *(
+        (Conservative(TemporalDifference(d, loss), alpha), conservative(d, loss, alpha))
+        for d in (True, False)
+        for loss in LOSSES
+        for alpha in (0.0, 0.5, 1.0)
+    ),
+    *(
+        (FromDemonstrations(TemporalDifference(d, loss), l1, l2), demonstrations(d, loss, l1, l2))
+        for d in (True, False)
+        for loss in LOSSES
+        for l1, l2 in ((1.0, 1.0), (0.5, 0.0), (0.0, 2.0))
+    ),
+    *(
+        (ImplicitQ(loss, expectile, temperature), implicit(loss, expectile, temperature))
+        for loss in LOSSES
+        for expectile, temperature in ((0.7, 3.0), (0.9, 10.0), (0.5, 0.0))
+    ),
+]
+
+
+@pytest.mark.parametrize(("objective", "literally"), CASES, ids=[repr(o) for o, _ in CASES])
+def test_the_gradient_is_that_of_the_loss_as_written(
+    objective: Objective, literally: Literally
+) -> None:
+    batch, learner = problem(ACTIONS + objective.extra_outputs(ACTIONS))
+    outputs = learner.outputs(batch.rows.observation)
+    leaf = torch.tensor(outputs, requires_grad=True)
+    (expected,) = torch.autograd.grad(literally(leaf, batch, learner), leaf)
+    judged = objective.judge(outputs, batch, learner)  # type: ignore[arg-type]
+    np.testing.assert_allclose(judged.gradient, expected.numpy(), rtol=1e-6, atol=1e-9)
+    assert np.abs(judged.gradient).max() > 1e-3
+
+
+@pytest.mark.parametrize("objective", [o for o, _ in CASES], ids=repr)
+def test_single_precision_stays_single(objective: Objective) -> None:
+    batch, learner = problem(ACTIONS + objective.extra_outputs(ACTIONS), np.float32)
+    outputs = learner.outputs(batch.rows.observation)
+    kept = outputs.copy()
+    judged = objective.judge(outputs, batch, learner)  # type: ignore[arg-type]
+    assert judged.gradient.dtype == np.float32  # PyTorch refuses to go back with another type
+    assert judged.td_error.shape == judged.value.shape == (ROWS,)
+    np.testing.assert_array_equal(outputs, kept)
+
+
+def test_errors_are_those_that_priorities_should_follow() -> None:
+    batch, learner = problem(ACTIONS)
+    outputs, every = learner.outputs(batch.rows.observation), np.arange(ROWS)
+    q = outputs[every, batch.rows.action]
+    for rows, objective in (
+        (batch.rows, TemporalDifference(double=False)),
+        (batch.rows, Conservative(TemporalDifference(double=False))),
+        (batch.one_step, FromDemonstrations(TemporalDifference(double=False))),
+    ):
+        best = learner.target_outputs(rows.next_observation).max(axis=1)
+        judged = objective.judge(outputs, batch, learner)  # type: ignore[arg-type]
+        np.testing.assert_allclose(judged.td_error, q - (rows.reward + rows.discount * best))
+        np.testing.assert_allclose(judged.value, q)
+    likelihood = log_softmax(tensor(outputs), -1).numpy()[every, batch.rows.action]
+    cloned = BehaviourCloning().judge(outputs, batch, learner)  # type: ignore[arg-type]
+    np.testing.assert_allclose(cloned.value, likelihood)
+    np.testing.assert_allclose(cloned.td_error, -likelihood)
+
+
+def test_a_policy_that_is_wildly_off_gives_finite_gradients() -> None:
+    batch, learner = problem(1 + 2 * ACTIONS, np.float32)
+    extreme = replace(learner, online=1e4 * learner.online, target=-1e4 * learner.target)
+    for objective, columns in ((ImplicitQ(), 1 + 2 * ACTIONS), (BehaviourCloning(), ACTIONS)):
+        outputs = extreme.outputs(batch.rows.observation)[:, :columns]
+        judged = objective.judge(outputs, batch, extreme)  # type: ignore[arg-type]
+        for part in (judged.gradient, judged.td_error, judged.value):
+            assert np.isfinite(part).all()
+
+
+def test_implicit_q_acts_by_its_policy_and_not_by_its_values() -> None:
+    outputs = np.array([[9.0, 0.0, 0.0, 5.0, 0.0, 1.0, 2.0]])  # Q, V, logits
+    assert ImplicitQ().scores(outputs, 3).argmax() == 2
+    assert BehaviourCloning().scores(outputs[:, :3], 3).argmax() == 0
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: ImplicitQ(expectile=1.0),
+        lambda: ImplicitQ(expectile=0.0),
+        lambda: ImplicitQ(temperature=-1.0),
+        lambda: Conservative(alpha=-0.1),
+    ],
+)
+def test_settings_that_mean_nothing_are_refused(make: Callable[[], Objective]) -> None:
+    with pytest.raises(HyqError):
+        make()
+
+
+SMALL = DeepConfig(
+    online_steps=400,
+    pretraining=30,
+    n_value=4,
+    n_target=40,
+    batch_size=16,
+    gamma=GAMMA,
+    learning_starts=20,
+    lanes=2,
+    network=NetworkSpec(hidden=(16,)),
+    report_every=100,
+)
+
+
+def test_what_each_method_changes() -> None:
+    adjusted = {name: method.adjust(SMALL) for name, method in DEEP_METHODS.items()}
+    assert adjusted["hyq"] == SMALL
+    assert adjusted["dqn"] == replace(SMALL, beta=schedule(0.0), pretraining=0)
+    alone = replace(SMALL, online_steps=0, pretraining=130, beta=schedule(1.0))
+    assert adjusted["offline"] == alone
+    for name in ("bc", "cql", "iql"):
+        assert adjusted[name] == replace(alone, priority_offline=(0.0, 1e-3))
+    assert adjusted["dqfd"] == replace(
+        SMALL, n_step=10, n_step_offline=10, adam=replace(SMALL.adam, weight_decay=1e-5)
+    )
+
+
+def trained(
+    name: str, config: DeepConfig, quality: float, objective: Objective | None = None
+) -> Training:
+    method = DEEP_METHODS[name]
+    config = method.adjust(config)
+    logs = chain_logs(episodes=100, rightward=quality) if name != "dqn" else None
+    env = make_lanes(Chain, config.lanes)
+    training = Training(config, env, logs, Streams(1), objective or method.objective(config))
+    for report in training.run():
+        assert all(np.isfinite(value) for value in report.metrics.values())
+    assert training.online_steps == config.online_steps
+    return training
+
+
+@pytest.mark.parametrize("name", DEEP_METHODS)
+@pytest.mark.parametrize("double", [True, False])
+def test_every_method_trains(name: str, double: bool) -> None:
+    trained(name, replace(SMALL, double=double), 0.5)
+
+
+EVERY_STATE = np.eye(5, dtype=np.float32)[:4]
+LONGER = replace(SMALL, pretraining=0, online_steps=6000, learning_rate=schedule(3e-3))
+
+
+def test_cloning_copies_the_behaviour_be_it_good_or_bad() -> None:
+    for quality, usual in ((0.8, 1), (0.2, 0)):
+        training = trained("bc", LONGER, quality)
+        assert training.greedy(EVERY_STATE).tolist() == [usual] * 4
+        logits = torch.from_numpy(training.learner.outputs(EVERY_STATE))
+        frequency = torch.softmax(logits, -1)[:, 1].numpy()
+        np.testing.assert_allclose(frequency, quality, atol=0.15)
+
+
+@pytest.mark.parametrize(
+    ("name", "quality", "objective"),
+    [
+        ("offline", 0.3, None),
+        ("iql", 0.4, ImplicitQ(expectile=0.9, temperature=10.0)),
+        ("cql", 0.45, Conservative(alpha=0.05)),
+    ],
+)
+def test_methods_that_look_at_rewards_improve_on_what_was_usual(
+    name: str, quality: float, objective: Objective | None
+) -> None:
+    training = trained(name, LONGER, quality, objective)
+    assert training.greedy(EVERY_STATE).tolist() == [1, 1, 1, 1]
+
+
+def test_the_margin_puts_demonstrated_actions_ahead_by_itself() -> None:
+    unpaid = FromDemonstrations(n_step_weight=0.0)
+    config = replace(SMALL, pretraining=500, online_steps=100, learning_rate=schedule(3e-3))
+    q = trained("dqfd", config, 0.0, unpaid).learner.outputs(EVERY_STATE)  # always left: no reward
+    assert (q[:, 0] > q[:, 1] + 0.5).all()
+
+
+def test_offline_q_learning_finds_the_exact_values_of_covered_states() -> None:
+    training = trained("offline", replace(LONGER, online_steps=10_000), 0.5)
+    q = training.learner.outputs(EVERY_STATE)
+    np.testing.assert_allclose(q, optimal_q(), atol=0.05)
+
+
+def test_conservative_values_lie_below_those_of_q_learning_for_rare_actions() -> None:
+    rare = trained("cql", LONGER, 0.9).learner.outputs(EVERY_STATE)[:, 0]
+    assert (rare < optimal_q()[:, 0] - 0.3).all()

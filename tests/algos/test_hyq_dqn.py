@@ -1,0 +1,512 @@
+"""Deep Hy-Q: exact values, every pair of options, and interrupted against uninterrupted runs."""
+
+import itertools
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+from hyq.algos.hyq_dqn import DeepConfig, Judged, Report, TemporalDifference, Training
+from hyq.core.errors import HyqError
+from hyq.core.schedules import PiecewiseLinear, schedule
+from hyq.core.seeding import Streams
+from hyq.core.types import FloatArray, Transitions
+from hyq.data.dataset import Dataset
+from hyq.data.episodes import Episode, Episodes
+from hyq.data.hybrid import Batch, HybridReplay, MixForm
+from hyq.data.replay import Replay
+from hyq.envs.make import make_lanes
+from hyq.models.deep import SMALL_CONVOLUTIONS, Learner, NetworkSpec, TorchLearner, VectorLearner
+from hyq.rollout import VectorEnv
+from tests.algos.chain import GAMMA, Chain, chain_logs, optimal_q
+from tests.test_lanes import Diary
+
+SMALL = DeepConfig(
+    online_steps=240,
+    pretraining=30,
+    gamma=0.9,
+    n_value=2,
+    n_target=60,
+    batch_size=16,
+    learning_starts=40,
+    lanes=2,
+    network=NetworkSpec(hidden=(16,)),
+    report_every=60,
+)
+
+
+def cartpole_logs(episodes: int = 10) -> Episodes:
+    env, rng = gym.make("CartPole-v1"), np.random.default_rng(0)
+
+    def one(seed: int) -> Episode:
+        observation, action, reward, over = [env.reset(seed=seed)[0]], [], [], False
+        while not over:
+            action.append(int(rng.integers(2)))
+            seen, paid, terminated, truncated, _ = env.step(action[-1])
+            observation.append(seen)
+            reward.append(float(paid))
+            over = terminated or truncated
+        return Episode(np.stack(observation), np.array(action), np.array(reward, np.float32), True)
+
+    return Episodes.of((one(seed) for seed in range(episodes)), {})
+
+
+CARTPOLE = cartpole_logs()
+
+
+@dataclass
+class Spy:
+    """The ordinary objective, keeping every minibatch it sees."""
+
+    inner: TemporalDifference = field(default_factory=TemporalDifference)
+    batches: list[Batch] = field(default_factory=list)
+    needs_one_step: bool = False
+
+    def extra_outputs(self, actions: int) -> int:
+        return self.inner.extra_outputs(actions)
+
+    def judge(self, outputs: FloatArray, batch: Batch, learner: Learner) -> Judged:
+        self.batches.append(batch)
+        return self.inner.judge(outputs, batch, learner)
+
+    def scores(self, outputs: FloatArray, actions: int) -> FloatArray:
+        return self.inner.scores(outputs, actions)
+
+
+def spied(config: DeepConfig, env: VectorEnv, logs: Any, seed: int = 0) -> tuple[Training, Spy]:
+    spy = Spy(TemporalDifference(config.double, config.loss))
+    return Training(config, env, logs, Streams(seed), spy), spy
+
+
+def part(batch: Batch, logged: bool) -> slice:
+    return slice(batch.offline) if logged else slice(batch.offline, None)
+
+
+def positive(replay: Replay) -> FloatArray:
+    priority = replay.priorities()
+    return priority[priority > 0]
+
+
+@pytest.mark.parametrize(
+    ("exponents", "loss", "steps", "mix"),
+    [
+        *itertools.product(
+            [(0.0, 0.0), (0.6, 0.4), (0.6, 0.0)],
+            ["huber", "squared"],
+            [(1, 1), (3, 2)],
+            ["split", "coin"],
+        )
+    ],
+)
+def test_options_that_touch_one_another(
+    exponents: tuple[float, float], loss: Any, steps: tuple[int, int], mix: MixForm
+) -> None:
+    config = replace(
+        SMALL,
+        beta=schedule(0.3),
+        loss=loss,
+        mix=mix,
+        n_step=steps[0],
+        n_step_offline=steps[1],
+        priority_online=(exponents[0], 1e-3),
+        priority_offline=(exponents[1], 1e-3),
+        double=loss == "huber",
+    )
+    training, spy = spied(config, make_lanes("CartPole-v1", 2), CARTPOLE)
+    reports = list(training.run())
+    assert all(np.isfinite(v) for report in reports for v in report.metrics.values())
+
+    # one update for every n_value steps once learning has started, and those before acting
+    assert training.updates == len(spy.batches) == 30 + (240 - 40) // 2
+    pretraining, mixed = spy.batches[:30], spy.batches[30:]
+    assert {batch.offline for batch in pretraining} == {16}
+    share = np.mean([batch.offline / 16 for batch in mixed])
+    deviation = math.sqrt(0.3 * 0.7) if mix == "coin" else math.sqrt(0.8 * 0.2) / 16
+    assert abs(share - 0.3) < 4 * deviation / math.sqrt(len(mixed))
+    assert {batch.offline for batch in mixed} == ({0, 16} if mix == "coin" else {4, 5})
+    assert reports[-1].metrics["offline_share"] == pytest.approx(
+        np.mean([batch.offline / 16 for batch in spy.batches[-30:]])
+    )
+
+    offline, online = training.replay.offline, training.replay.online
+    assert offline is not None
+    for source, exponent, n, logged in (
+        (online, exponents[0], steps[0], False),
+        (offline, exponents[1], steps[1], True),
+    ):
+        priority = positive(source.replay)
+        assert len(priority) == len(source.replay) > 50
+        moved = (priority != 1.0).mean()
+        assert moved > 0.3 if exponent else moved == 0
+        weights = np.concatenate([batch.weight[part(batch, logged)] for batch in mixed])
+        assert weights.min() < 0.9 if exponent else (weights == 1).all()
+        discount = np.concatenate([batch.rows.discount[part(batch, logged)] for batch in mixed])
+        powers = np.array([0.0, *(0.9**k for k in range(1, n + 1))], np.float32)
+        assert set(np.unique(discount)) <= set(powers)
+        assert np.mean(discount == powers[-1]) > 0.5
+
+
+def test_the_target_network_is_renewed_when_it_is_due(monkeypatch: pytest.MonkeyPatch) -> None:
+    training = Training(SMALL, make_lanes("CartPole-v1", 2), CARTPOLE, Streams(0))
+    renewed: list[tuple[int, int]] = []
+    monkeypatch.setattr(
+        training.learner,
+        "synchronise_target",
+        lambda: renewed.append((training.updates, training.online_steps)),
+    )
+    list(training.run())
+    # one update of pretraining counts as n_value steps; an update at step 40 is the 31st
+    assert renewed == [(30, 0), (41, 60), (71, 120), (101, 180)]
+
+
+def test_schedules_are_read_at_the_online_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = replace(
+        SMALL,
+        beta=PiecewiseLinear(((40, 1.0), (140, 0.0))),
+        importance=PiecewiseLinear(((0, 0.0), (240, 1.0))),
+        learning_rate=PiecewiseLinear(((0, 1e-3), (200, 1e-4))),
+    )
+    training, spy = spied(config, make_lanes("CartPole-v1", 2), CARTPOLE)
+    rates, exponents = [], []
+    step, sample = training.learner.step, HybridReplay.sample
+
+    def spied_step(gradient: FloatArray, learning_rate: float) -> float:
+        rates.append(learning_rate)
+        return step(gradient, learning_rate)
+
+    def spied_sample(self: HybridReplay, *given: Any) -> Batch:
+        exponents.append(given[2])
+        return sample(self, *given)
+
+    monkeypatch.setattr(training.learner, "step", spied_step)
+    monkeypatch.setattr(HybridReplay, "sample", spied_sample)
+    list(training.run())
+    times = [0] * 30 + list(range(40, 240, 2))
+    assert rates == [config.learning_rate(time) for time in times]
+    assert exponents == [config.importance(time) for time in times]
+    for time, batch in zip(times, spy.batches, strict=True):
+        assert abs(batch.offline - 16 * config.beta(time)) < 1
+
+
+def test_exploration_leaves_steady_lanes_alone() -> None:
+    config = replace(
+        SMALL, lanes=4, epsilon=schedule(1.0), steady_lanes=1, steady_epsilon=0.0, beta=schedule(0),
+        pretraining=0, learning_starts=10_000, online_steps=800,
+    )  # fmt: skip
+    training = Training(config, make_lanes(Chain, 4), None, Streams(0))
+    list(training.run())
+    replay = training.replay.online.replay
+    slots = np.flatnonzero(replay.priorities())
+    rows, lanes = replay.gather(slots, 1, 1.0), slots // replay.length
+    steady = lanes == 0
+    np.testing.assert_array_equal(rows.action[steady], training.greedy(rows.observation[steady]))
+    assert 0.4 < rows.action[~steady].mean() < 0.6
+
+
+def test_rewards_are_compressed_for_learning_and_reported_raw() -> None:
+    config = replace(SMALL, reward="signed-log")
+    training, spy = spied(config, make_lanes(Chain, 2), chain_logs(20, 0.8))
+    reports = list(training.run())
+    rewards = np.concatenate([batch.rows.reward for batch in spy.batches])
+    assert set(np.unique(rewards)) == {0.0, np.float32(math.log(2))}
+    returns = {total for report in reports for _, total, _ in report.episodes}
+    assert returns == {0.0, 1.0}
+
+
+@pytest.mark.parametrize("ends", [False, True])
+def test_where_the_logs_stop_the_value_goes_on_unless_told_otherwise(ends: bool) -> None:
+    config = replace(SMALL, log_end_terminates=ends, online_steps=0, beta=schedule(1))
+    training, spy = spied(config, make_lanes(Chain, 2), chain_logs(20, 0.0))  # never rewarded
+    list(training.run())
+    discount = np.concatenate([batch.rows.discount for batch in spy.batches])
+    assert (discount == 0).any() == ends
+
+
+@pytest.mark.parametrize("terminates", [False, True])
+def test_a_lost_life_ends_the_value_but_not_the_episode(terminates: bool) -> None:
+    config = replace(SMALL, life_loss_terminates=terminates, beta=schedule(0), pretraining=0)
+    training, spy = spied(config, make_lanes(Diary, 2), None)
+    reports = list(training.run())
+    assert max(length for report in reports for _, _, length in report.episodes) > 2
+    rows = Transitions.concatenate([batch.rows for batch in spy.batches])
+    lost = (rows.next_observation[:, 1] == 2) & (rows.next_observation[:, 0] % 9 > 0)
+    assert lost.any()
+    assert (rows.discount[lost] == 0).all() == terminates
+
+
+def test_reports_count_episodes_and_compare_promises_with_returns() -> None:
+    config = replace(
+        SMALL, learning_starts=10_000, beta=schedule(0), pretraining=0, epsilon=schedule(1.0)
+    )
+    training = Training(config, make_lanes(Chain, 2), None, Streams(0))
+    reports = list(training.run())
+    assert [report.number for report in reports] == [1, 2, 3, 4]
+    assert [report.online_steps for report in reports] == [60, 120, 180, 240]
+    starts = np.eye(5, dtype=np.float32)[:4]
+    promises = training.learner.outputs(starts).max(axis=1)
+    for report in reports:
+        earned = [total * 0.9 ** (length - 1) for _, total, length in report.episodes]
+        assert report.metrics["start_return"] == pytest.approx(np.mean(earned))
+        assert promises.min() - 1e-6 < report.metrics["start_q"] < promises.max() + 1e-6
+        assert report.updates == 0
+    lengths = sum(length for report in reports for *_, length in report.episodes)
+    assert 240 - 2 * 4 <= lengths <= 240
+
+
+EXACT = replace(
+    SMALL,
+    online_steps=8000,
+    pretraining=0,
+    gamma=GAMMA,
+    n_value=4,
+    n_target=60,
+    batch_size=32,
+    learning_starts=100,
+    learning_rate=PiecewiseLinear(((0, 3e-3), (8000, 3e-4))),
+    epsilon=schedule(0.5),
+    lanes=8,
+    report_every=4000,
+)
+
+
+@pytest.mark.parametrize(
+    ("changes", "first_action"),
+    [
+        ({}, 0),
+        ({"loss": "squared", "double": False, "mix": "coin"}, 1),
+        ({"beta": schedule(0.0), "priority_online": (0.0, 1e-3), "epsilon": schedule(1.0)}, 0),
+    ],
+)
+def test_training_finds_the_exact_values_of_a_chain(
+    changes: dict[str, Any], first_action: int
+) -> None:
+    # A third of the episodes is truncated: a value that ended there would be off by far more.
+    config = replace(EXACT, **changes)
+    logs = chain_logs(100, 0.5, first_action) if config.beta.range[1] else None
+    env = make_lanes(Chain, 8, first_action=first_action)
+    training = Training(config, env, logs, Streams(0))
+    list(training.run())
+    states = np.eye(5, dtype=np.float32)[:4]
+    np.testing.assert_allclose(training.learner.outputs(states), optimal_q(), atol=0.05)
+    assert training.greedy(states).tolist() == [first_action + 1] * 4
+
+
+Finished = tuple[dict[str, Any], list[Report]]
+
+
+def finished(training: Training, reports: list[Report]) -> Finished:
+    """Everything that two equal runs must agree on, to the bit."""
+    online, offline = training.replay.online.replay, training.replay.offline
+    state = {f"learner.{name}": array for name, array in training.learner.arrays().items()}
+    state |= {f"lanes.{name}": array for name, array in training.lanes.arrays().items()}
+    state |= {f"online.{k}": v for k, v in online.export(np.zeros_like(online.written)).items()}
+    state["online.priority"] = online.priorities()
+    if offline is not None:
+        state["offline.priority"] = offline.replay.priorities()
+    return state, [replace(report, seconds={}) for report in reports]
+
+
+def assert_same(one: Finished, other: Finished) -> None:
+    assert one[0].keys() == other[0].keys()
+    for name, array in one[0].items():
+        np.testing.assert_array_equal(array, other[0][name], err_msg=name)
+    assert one[1] == other[1]
+
+
+Make = Callable[[], Training]
+
+
+def whole(make: Make) -> Finished:
+    training = make()
+    return finished(training, list(training.run()))
+
+
+def interrupted(make: Make, after: int) -> Finished:
+    """Save at every report, lose everything after some of them, and go on from the files."""
+    first = make()
+    reports, snapshots = [], []
+    for report in first.run():
+        reports.append(report)
+        snapshots.append(first.snapshot())
+        if len(reports) == after:
+            break
+    second = make()
+    second.restore(snapshots[-1].replaced, [snapshot.appended for snapshot in snapshots])
+    return finished(second, reports + list(second.run()))
+
+
+def cartpole(seed: int = 0, **changes: Any) -> Make:
+    config = replace(SMALL, **{"report_every": 20, "n_step": 3, **changes})
+    return lambda: Training(config, make_lanes("CartPole-v1", 2), CARTPOLE, Streams(seed))
+
+
+def test_the_seed_decides_everything() -> None:
+    state, reports = whole(cartpole(seed=1))
+    assert_same((state, reports), whole(cartpole(seed=1)))
+    other, _ = whole(cartpole(seed=2))
+    for name in ("learner.online", "online.action", "online.priority", "offline.priority"):
+        assert not np.array_equal(state[name], other[name]), name
+    assert any(report.episodes for report in reports)
+
+
+@pytest.mark.parametrize("after", [1, 2, 3, 9, 14])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"stack": 3, "mix": "coin", "priority_offline": (0.0, 1e-3)},
+        {"network": NetworkSpec(hidden=(8,), stream_hidden=8)},
+    ],
+)
+def test_an_interrupted_run_ends_as_an_uninterrupted_one(
+    changes: dict[str, Any], after: int
+) -> None:
+    make = cartpole(**changes)
+    learner = TorchLearner if "network" in changes else VectorLearner
+    assert isinstance(make().learner, learner)
+    assert_same(whole(make), interrupted(make, after))
+
+
+def test_an_interrupted_run_whose_buffer_was_full() -> None:
+    make = cartpole(buffer_size=60)
+    assert_same(whole(make), interrupted(make, 10))
+
+
+@pytest.mark.parametrize(
+    ("game", "parameters", "shrink_by", "shape"),
+    [
+        ("hyq/Montezuma-v0", {"stack": 1}, 2, (2, 1, 42, 42)),
+        ("ale_py:ALE/Pong-v5", {"obs_type": "grayscale"}, 5, (2, 42, 32)),
+    ],
+)
+def test_a_game_on_pixels_resumes_exactly(
+    game: str, parameters: dict[str, Any], shrink_by: int, shape: tuple[int, ...]
+) -> None:
+    pytest.importorskip("ale_py")
+    if game.startswith("hyq/") and game not in gym.registry:
+        pytest.skip(f"{game} is not registered")
+    config = replace(
+        SMALL,
+        online_steps=48,
+        pretraining=0,
+        beta=schedule(0),
+        learning_starts=16,
+        batch_size=4,
+        stack=2,
+        shrink_by=shrink_by,
+        network=SMALL_CONVOLUTIONS,
+        report_every=16,
+    )
+
+    def make() -> Training:
+        training = Training(config, make_lanes(game, 2, **parameters), None, Streams(0))
+        assert training.network.shape == shape
+        assert training.lanes.frame.dtype == np.uint8
+        return training
+
+    assert_same(whole(make), interrupted(make, 2))
+
+
+def changed(**columns: Any) -> Episodes:
+    return replace(CARTPOLE, **columns)
+
+
+def as_dataset() -> Dataset:
+    episode = next(iter(CARTPOLE))
+    steps = len(episode.action)
+    rows = Transitions(
+        episode.observation[:-1],
+        episode.action,
+        episode.reward,
+        np.ones(steps, np.float32),
+        episode.observation[1:],
+    )
+    return Dataset(rows, np.zeros(steps, np.int64), {})
+
+
+def test_transitions_without_order_serve_as_logs() -> None:
+    training, spy = spied(SMALL, make_lanes("CartPole-v1", 2), as_dataset())
+    list(training.run())
+    seen = np.concatenate([batch.rows.observation[: batch.offline] for batch in spy.batches])
+    assert {tuple(row) for row in seen} == {tuple(row) for row in as_dataset().at(0).observation}
+    with pytest.raises(HyqError, match="whole episodes"):
+        Training(replace(SMALL, n_step_offline=3), training.lanes.env, as_dataset(), Streams(0))
+
+
+NO_ACTION = np.zeros_like(CARTPOLE.action)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: make_lanes("Pendulum-v1", 2), "discrete actions"),
+        (lambda: Training(SMALL, make_lanes("CartPole-v1", 2), None, Streams(0)), "without logs"),
+        (
+            lambda: Training(
+                replace(SMALL, beta=schedule(0)), make_lanes("CartPole-v1", 2), None, Streams(0)
+            ),
+            "logs",  # for the pretraining
+        ),
+        (
+            lambda: Training(SMALL, make_lanes("MountainCar-v0", 2), CARTPOLE, Streams(0)),
+            "shape",
+        ),
+        (
+            lambda: Training(
+                SMALL, make_lanes("CartPole-v1", 2), changed(action=NO_ACTION + 2), Streams(0)
+            ),
+            "outside",
+        ),
+        (
+            lambda: Training(
+                SMALL, make_lanes("CartPole-v1", 2), changed(action=NO_ACTION - 1), Streams(0)
+            ),
+            "outside",
+        ),
+        (lambda: changed(action=NO_ACTION + 0.5), "integers"),
+        (lambda: changed(reward=CARTPOLE.reward * np.nan), "NaN"),
+        (lambda: changed(observation=np.asarray(CARTPOLE.observation) * np.inf), "NaN"),
+        (lambda: Training(SMALL, make_lanes("CartPole-v1", 3), CARTPOLE, Streams(0)), "lanes"),
+        (
+            lambda: Training(
+                SMALL,
+                gym.make_vec("Pendulum-v1", 2, vectorization_mode="sync"),
+                None,
+                Streams(0),
+            ),
+            "discrete actions",
+        ),
+    ],
+)
+def test_input_that_cannot_work_is_refused_before_any_step(
+    make: Callable[[], object], message: str
+) -> None:
+    with pytest.raises(HyqError, match=message):
+        make()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"n_value": 0},
+        {"batch_size": 0},
+        {"n_step": 0},
+        {"n_step_offline": 0},
+        {"lanes": 0},
+        {"stack": 0},
+        {"online_steps": -1},
+        {"pretraining": -1},
+        {"beta": schedule(1.5)},
+        {"epsilon": schedule(-0.1)},
+        {"importance": schedule("0:0.4, 10:1.1")},
+        {"gamma": 1.01},
+        {"steady_lanes": 3},
+    ],
+)
+def test_settings_that_cannot_run_are_refused(changes: dict[str, Any]) -> None:
+    with pytest.raises(HyqError, match=next(iter(changes)).replace("_", "[_ ]")):
+        replace(SMALL, **changes)

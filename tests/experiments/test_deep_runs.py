@@ -1,0 +1,243 @@
+"""Deep runs: records, policies, resuming to the bit after any kill, and early refusals."""
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hyq.core.errors import HyqError
+from hyq.data.dataset import Dataset
+from hyq.experiments import deep
+from hyq.experiments.deep import DeepRun
+from hyq.experiments.records import RunDirectory
+from hyq.models.policy import DeepPolicy
+
+SMALL = DeepRun(
+    env="MountainCar-v0",
+    data="mountaincar/half",
+    online_steps=1200,
+    pretraining=200,
+    n_value=4,
+    report_every=200,
+    evaluation_episodes=2,
+    buffer_size=800,  # the ring turns over, so checkpoints drop what it has overwritten
+    seed=3,
+)
+
+
+def timeless(row: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in row.items() if key not in ("seconds", "wall_seconds")}
+
+
+def results(path: Path) -> tuple[list[dict[str, Any]], dict[str, Any], bytes]:
+    run = RunDirectory.open(path)
+    assert run.summary is not None
+    weights = (path / "last" / "weights.safetensors").read_bytes()
+    return [timeless(row) for row in run.rows], timeless(run.summary), weights
+
+
+def test_a_run_writes_records_and_policies(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    updates = list(deep.start(SMALL, out))
+    summary = updates[-1].summary
+    assert summary is not None
+    assert summary["online_samples"] == 1200
+    rows = RunDirectory.open(out).rows
+    assert [row["iteration"] for row in rows] == list(range(1, len(rows) + 1))
+    assert rows[0]["online_samples"] == 0, "pretraining is recorded too"
+    assert rows[-1]["offline_share"] == pytest.approx(0.5)
+    best = max(row["eval_return"] for row in rows)
+    assert summary["peak_return"] == best
+    manifest = json.loads((out / "manifest.json").read_text())
+    assert manifest["dataset"]["provenance"]["env"] == "MountainCar-v0"
+    for name in ("best", "last"):
+        assert DeepPolicy.load(out / name).act(np.zeros(2, np.float32)) in (0, 1, 2)
+    assert not (out / "checkpoint").exists()
+
+
+@pytest.mark.parametrize("stop_after", [1, 3, 5])
+def test_interrupted_and_resumed_equals_uninterrupted(tmp_path: Path, stop_after: int) -> None:
+    list(deep.start(SMALL, tmp_path / "whole"))
+    list(islice(deep.start(SMALL, tmp_path / "parts", checkpoint_seconds=0), stop_after))
+    list(deep.resume(tmp_path / "parts"))
+    assert results(tmp_path / "whole") == results(tmp_path / "parts")
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from hyq.experiments import deep
+out, stop = Path(sys.argv[1]), int(sys.argv[2])
+from tests.experiments.test_deep_runs import SMALL
+steps = deep.resume(out, 0) if out.exists() else deep.start(SMALL, out, 0)
+for number, _ in enumerate(steps, 1):
+    if number == stop:
+        os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_killed_twice_and_resumed_equals_uninterrupted(tmp_path: Path) -> None:
+    out = str(tmp_path / "killed")
+    root = Path(__file__).parents[2]
+    for stop in (2, 3):
+        died = subprocess.run([sys.executable, "-c", KILLED, out, str(stop)], cwd=root, check=False)
+        assert died.returncode == -9
+    list(deep.resume(Path(out)))
+    list(deep.start(SMALL, tmp_path / "whole"))
+    assert results(Path(out)) == results(tmp_path / "whole")
+
+
+def test_a_checkpoint_keeps_only_what_the_ring_still_holds(tmp_path: Path) -> None:
+    list(islice(deep.start(SMALL, tmp_path / "run", checkpoint_seconds=0), 6))
+    parts = sorted((tmp_path / "run" / "checkpoint").glob("part-*"))
+    assert 0 < len(parts) < 6
+    assert parts[0].name != "part-00001.safetensors"
+
+
+def test_a_half_written_checkpoint_is_not_looked_at(tmp_path: Path) -> None:
+    list(islice(deep.start(SMALL, tmp_path / "run", checkpoint_seconds=0), 3))
+    checkpoint = tmp_path / "run" / "checkpoint"
+    (checkpoint / ".state.safetensors.draft").write_bytes(b"half")
+    (checkpoint / "part-00009.safetensors").write_bytes(b"half")
+    list(deep.resume(tmp_path / "run"))
+    list(deep.start(SMALL, tmp_path / "whole"))
+    assert results(tmp_path / "run") == results(tmp_path / "whole")
+
+
+def test_a_damaged_checkpoint_says_so(tmp_path: Path) -> None:
+    list(islice(deep.start(SMALL, tmp_path / "run", checkpoint_seconds=0), 3))
+    state = tmp_path / "run" / "checkpoint" / "state.safetensors"
+    state.write_bytes(state.read_bytes()[:-100])
+    with pytest.raises(HyqError, match="damaged"):
+        list(deep.resume(tmp_path / "run"))
+
+
+def test_a_checkpoint_of_another_configuration_is_refused(tmp_path: Path) -> None:
+    list(islice(deep.start(SMALL, tmp_path / "run", checkpoint_seconds=0), 3))
+    path = tmp_path / "run" / "manifest.json"
+    manifest = json.loads(path.read_text())
+    manifest["spec"]["lanes"] = 4
+    path.write_text(json.dumps(manifest))
+    with pytest.raises(HyqError, match="another configuration"):
+        list(deep.resume(tmp_path / "run"))
+
+
+def test_the_threshold_is_confirmed_and_can_end_the_run(tmp_path: Path) -> None:
+    easy = replace(SMALL, threshold=-500.0, stop_when_solved=True)
+    last = list(deep.start(easy, tmp_path / "run"))[-1]
+    assert last.summary is not None
+    assert last.summary["solved_at"] == 0, "the first evaluation is after pretraining"
+    assert "confirming_return" in last.row
+
+
+def cartpole_logs(**changes: Any) -> Dataset:
+    rng = np.random.default_rng(0)
+    columns = {
+        "observation": rng.normal(size=(50, 4)).astype(np.float32),
+        "action": rng.integers(2, size=50),
+        "reward": np.ones(50, np.float32),
+        "next_observation": rng.normal(size=(50, 4)).astype(np.float32),
+        "terminated": np.zeros(50, bool),
+    }
+    return Dataset.from_arrays(**{**columns, **changes})
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"env": "Pendulum-v1", "data": None, "method": "dqn"}, "discrete actions"),
+        ({"env": "CartPole-v1"}, "shape"),
+        ({"env": "NoSuchEnv-v0"}, "no environment"),
+        ({"env": "FrozenLake-v1", "data": None, "method": "dqn"}, "must be arrays"),
+        ({"data": None}, "without logs"),
+        ({"data": "nowhere"}, "no dataset 'nowhere'"),
+        ({"method": "magic"}, "no method 'magic'"),
+        ({"preset": "magic"}, "no preset 'magic'"),
+        ({"beta": "1.5"}, "within"),
+        ({"beta": "a lot"}, "cannot read"),
+        ({"beta": "5:0.1, 3:0.2"}, "increasing"),
+        ({"batch_size": 0}, "at least 1"),
+        ({"wrappers": ("nowhere:Nothing",)}, "no wrapper"),
+        ({"env_parameters": "[1]"}, "JSON object"),
+    ],
+)
+def test_bad_input_is_refused_before_anything_is_written(
+    tmp_path: Path, settings: dict[str, Any], says: str
+) -> None:
+    with pytest.raises(HyqError, match=says) as refused:
+        deep.start(DeepRun(**{**vars(SMALL), **settings}), tmp_path / "run")
+    assert "\n" not in str(refused.value)
+    assert not (tmp_path / "run").exists()
+
+
+def test_logs_that_do_not_fit_are_refused(tmp_path: Path) -> None:
+    outside = cartpole_logs(action=np.full(50, 7))
+    outside.save(tmp_path / "outside")
+    spec = DeepRun(env="CartPole-v1", data=str(tmp_path / "outside"), online_steps=10)
+    with pytest.raises(HyqError, match="actions from 7 to 7"):
+        deep.start(spec, tmp_path / "run")
+    with pytest.raises(HyqError, match="NaN"):
+        cartpole_logs(reward=np.full(50, np.nan))
+    with pytest.raises(HyqError, match="empty"):
+        cartpole_logs(
+            **{name: np.empty((0, 4)) for name in ("observation", "next_observation")},
+            **{name: np.empty(0) for name in ("action", "reward", "terminated")},
+        )
+    cartpole_logs().save(tmp_path / "tuples")
+    spec = replace(spec, data=str(tmp_path / "tuples"), n_step_offline=3)
+    with pytest.raises(HyqError, match="whole episodes"):
+        deep.start(spec, tmp_path / "run")
+
+
+def test_transitions_without_order_can_be_learned_from(tmp_path: Path) -> None:
+    cartpole_logs().save(tmp_path / "tuples")
+    spec = DeepRun(
+        env="CartPole-v1",
+        data=str(tmp_path / "tuples"),
+        online_steps=400,
+        pretraining=20,
+        learning_starts=100,
+        report_every=200,
+        evaluation_episodes=1,
+    )
+    assert list(deep.start(spec, tmp_path / "run"))[-1].summary is not None
+
+
+def test_equal_specs_have_equal_ids_and_others_do_not() -> None:
+    changes: list[dict[str, Any]] = [
+        {},
+        {"seed": 4},
+        {"method": "dqfd"},
+        {"data": "mountaincar/expert"},
+        {"beta": "0.3"},
+        {"preset": "paper-montezuma"},
+        {"priority_online": (0.0, 1e-3)},
+    ]
+    assert len({replace(SMALL, **change).id for change in changes}) == len(changes)
+    assert replace(SMALL).id == SMALL.id
+
+
+def test_hybrid_learns_the_mountain_car_that_online_alone_does_not(tmp_path: Path) -> None:
+    """A small version of the committed comparison: the hill is climbed at all, or never."""
+    spec = DeepRun(
+        env="MountainCar-v0",
+        data="mountaincar/half",
+        online_steps=2000,
+        pretraining=2500,
+        report_every=500,
+        evaluation_episodes=20,
+        threshold=-180.0,
+        stop_when_solved=True,
+    )
+    hybrid = list(deep.start(spec, tmp_path / "hybrid"))[-1].summary
+    online = list(deep.start(replace(spec, method="dqn"), tmp_path / "online"))[-1].summary
+    assert hybrid is not None
+    assert online is not None
+    assert hybrid["solved"]
+    assert not online["solved"]

@@ -1,0 +1,80 @@
+"""Policies that are kept: saved, loaded, exported, and the same ever after."""
+
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+import pytest
+
+from hyq.core.errors import HyqError
+from hyq.core.types import Array
+from hyq.models.deep import SMALL_CONVOLUTIONS, InputScaling, Network, NetworkSpec
+from hyq.models.policy import DeepPolicy
+
+
+def vector_policy(**changes: int) -> DeepPolicy:
+    scaling = InputScaling(np.array([1.0, 2.0], np.float32), np.array([3.0, 0.5], np.float32))
+    network = Network((2,), 3, NetworkSpec(hidden=(16,)), scaling, changes.pop("extra", 0))
+    return DeepPolicy(network, network.initial(np.random.default_rng(0)), **changes)
+
+
+def pixel_policy() -> DeepPolicy:
+    network = Network((4, 42, 42), 18, SMALL_CONVOLUTIONS, InputScaling.pixels())
+    return DeepPolicy(network, network.initial(np.random.default_rng(1)), shrink_by=2)
+
+
+def test_one_observation_gives_a_number_and_a_batch_an_array() -> None:
+    policy = vector_policy(first_action=5)
+    rows = np.random.default_rng(2).normal(size=(40, 2)).astype(np.float32)
+    actions = policy.act(rows)
+    assert actions.shape == (40,)
+    assert set(actions) <= {5, 6, 7}
+    assert len(set(actions)) > 1
+    assert [policy.act(row) for row in rows] == actions.tolist()
+
+
+def test_the_scores_may_be_other_outputs_than_the_first() -> None:
+    first, later = vector_policy(extra=4), vector_policy(extra=4, first_score=4)
+    rows = np.random.default_rng(2).normal(size=(200, 2)).astype(np.float32)
+    assert (first.act(rows) != later.act(rows)).any()
+
+
+@pytest.mark.parametrize("policy", [vector_policy(first_action=1), pixel_policy()])
+def test_saved_and_loaded_acts_the_same(tmp_path: Path, policy: DeepPolicy) -> None:
+    policy.save(tmp_path / "policy")
+    policy.save(tmp_path / "policy")  # a newer one may take its place
+    loaded = DeepPolicy.load(tmp_path / "policy")
+    rng = np.random.default_rng(3)
+    if policy.shrink_by == 1:
+        rows: Array = rng.normal(size=(50, 2)).astype(np.float32)
+    else:
+        rows = rng.integers(256, size=(5, 4, 84, 84), dtype=np.uint8)
+    assert (loaded.act(rows) == policy.act(rows)).all()
+    assert loaded.network.spec == policy.network.spec
+
+
+def test_a_directory_that_is_something_else_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("years of work")
+    with pytest.raises(HyqError, match="something else"):
+        vector_policy().save(tmp_path)
+    assert [p.name for p in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+def test_damage_is_noticed(tmp_path: Path) -> None:
+    vector_policy().save(tmp_path / "policy")
+    (tmp_path / "policy" / "weights.safetensors").write_bytes(b"nothing")
+    with pytest.raises(HyqError, match="damaged"):
+        DeepPolicy.load(tmp_path / "policy")
+    with pytest.raises(HyqError, match="expected observations"):
+        vector_policy().act(np.zeros(3, np.float32))
+
+
+def test_onnx_gives_the_same_actions_for_any_number_of_rows(tmp_path: Path) -> None:
+    policy = vector_policy(extra=4, first_score=4)
+    policy.export_onnx(tmp_path / "policy.onnx")
+    session = onnxruntime.InferenceSession(str(tmp_path / "policy.onnx"))
+    for count in (1, 7):
+        rows = np.random.default_rng(count).normal(size=(count, 2)).astype(np.float32)
+        (scores,) = session.run(["scores"], {"observation": rows})
+        assert scores.shape == (count, 3)
+        assert (scores.argmax(1) == policy.act(rows)).all()

@@ -1,0 +1,76 @@
+"""The front door: one call from logs and an environment to a policy."""
+
+import subprocess
+import sys
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+import hyq
+from hyq.algos.hyq_dqn import Report
+
+
+def chain_logs() -> hyq.Episodes:
+    rng = np.random.default_rng(0)
+    env = gym.make("CartPole-v1")
+    episodes = []
+    for number in range(20):
+        observation, _ = env.reset(seed=number)
+        seen, done, actions = [observation], False, []
+        while not done:
+            actions.append(int(rng.integers(2)))
+            observation, _, terminated, truncated, _ = env.step(actions[-1])
+            seen.append(observation)
+            done = terminated or truncated
+        rewards = np.ones(len(actions), np.float32)
+        episodes.append(hyq.Episode(np.array(seen), np.array(actions), rewards, terminated))
+    return hyq.Episodes.of(episodes, {})
+
+
+def test_train_returns_the_best_policy_and_reports_on_the_way() -> None:
+    seen: list[tuple[int, float]] = []
+
+    def note(report: Report, mean_return: float) -> None:
+        seen.append((report.online_steps, mean_return))
+
+    policy = hyq.train(
+        "CartPole-v1",
+        chain_logs(),
+        online_steps=600,
+        pretraining=100,
+        beta="0:0.5, 600:0.1",
+        learning_rate=5e-4,
+        report_every=200,
+        evaluation_episodes=3,
+        on_report=note,
+    )
+    assert [steps for steps, _ in seen] == [0, 200, 400, 600]
+    assert policy.act(np.zeros(4, np.float32)) in (0, 1)
+
+
+def test_a_function_that_makes_the_environment_will_do() -> None:
+    policy = hyq.train(
+        lambda: gym.make("CartPole-v1", max_episode_steps=50),
+        method="dqn",
+        online_steps=200,
+        report_every=100,
+        evaluation_episodes=1,
+    )
+    assert policy.act(np.zeros((3, 4), np.float32)).shape == (3,)
+
+
+def test_mistakes_are_named() -> None:
+    with pytest.raises(hyq.HyqError, match="without logs"):
+        hyq.train("CartPole-v1", online_steps=100)
+    with pytest.raises(hyq.HyqError, match="unknown setting"):
+        hyq.train("CartPole-v1", chain_logs(), batchsize=3)
+    with pytest.raises(hyq.HyqError, match="no method"):
+        hyq.train("CartPole-v1", chain_logs(), method="sarsa")
+    with pytest.raises(AttributeError, match="no attribute 'trian'"):
+        _ = hyq.trian
+
+
+def test_importing_the_package_is_cheap() -> None:
+    code = "import hyq, sys; assert 'torch' not in sys.modules and 'numpy' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,0 +1,245 @@
+"""Lanes that go on and on: nothing crosses episodes, and every lane can be brought back."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+
+from hyq.core.errors import HyqError
+from hyq.core.seeding import Streams
+from hyq.core.types import Array
+from hyq.envs.make import make_lanes
+from hyq.rollout import Lanes, Outcome, play
+
+
+class Diary(gym.Env[Array, Any]):
+    """Shows (its episode's number, the time); the seed decides length, ending and lives.
+
+    Each step pays its action plus the time.
+    """
+
+    observation_space = gym.spaces.Box(0.0, np.inf, (2,), np.float64)
+    action_space = gym.spaces.Discrete(3)
+
+    def __init__(self, forgetful: bool = False) -> None:
+        self._forgetful, self._resets = forgetful, 0
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Array, dict[str, Any]]:
+        super().reset(seed=seed)
+        self._resets += 1
+        self._number = self._resets if self._forgetful else int(self.np_random.integers(1_000_000))
+        self._length = 2 + self._number % 9
+        self._time = 0
+        return self._observe(), {"lives": 2}
+
+    def step(self, action: Any) -> tuple[Array, float, bool, bool, dict[str, Any]]:
+        self._time += 1
+        over, dies = self._time == self._length, self._number % 2 == 0
+        lives = int(self._time < 2) + int(not (over and dies))
+        reward = float(action) + self._time
+        return self._observe(), reward, over and dies, over and not dies, {"lives": lives}
+
+    def _observe(self) -> Array:
+        return np.array([self._number, self._time], np.float64)
+
+
+def walk(lanes: Lanes, steps: int, seed: int = 0) -> Iterator[tuple[Array, Array, Outcome]]:
+    """Act at random and yield (what was seen before, what was done, what came of it)."""
+    rng = np.random.default_rng(seed)
+    for _ in range(steps):
+        before = lanes.frame.copy()
+        action = rng.integers(2, size=len(before))
+        lanes.send(action)
+        yield before, action, lanes.receive()
+
+
+def test_no_transition_crosses_episodes() -> None:
+    lanes = Lanes(make_lanes(Diary, 3), Streams(0))
+    ended = 0
+    for before, _, outcome in walk(lanes, 200):
+        np.testing.assert_array_equal(outcome.frame[:, 0], before[:, 0])
+        np.testing.assert_array_equal(outcome.frame[:, 1], before[:, 1] + 1)
+        over = outcome.frame[:, 1] == 2 + outcome.frame[:, 0] % 9
+        np.testing.assert_array_equal(outcome.ended, over)
+        np.testing.assert_array_equal(lanes.frame[over, 1], 0)
+        np.testing.assert_array_equal(lanes.frame[~over], outcome.frame[~over])
+        assert (lanes.frame[over, 0] != outcome.frame[over, 0]).all()
+        ended += int(over.sum())
+    assert ended > 50
+
+
+def test_termination_and_truncation_are_told_apart() -> None:
+    lanes = Lanes(make_lanes(Diary, 3), Streams(0))
+    for _, _, outcome in walk(lanes, 200):
+        dies = outcome.frame[:, 0] % 2 == 0
+        np.testing.assert_array_equal(outcome.terminated, outcome.ended & dies)
+        np.testing.assert_array_equal(outcome.truncated, outcome.ended & ~dies)
+
+
+def test_lost_lives_are_seen_up_to_the_last_but_not_across_episodes() -> None:
+    lanes = Lanes(make_lanes(Diary, 3), Streams(0))
+    for _, _, outcome in walk(lanes, 200):
+        first = outcome.frame[:, 1] == 2
+        np.testing.assert_array_equal(outcome.life_lost, first | outcome.terminated)
+
+
+def test_finished_episodes_have_their_return_and_length() -> None:
+    lanes, own = Lanes(make_lanes(Diary, 3), Streams(0)), np.zeros(3)
+    finished = 0
+    for _, action, outcome in walk(lanes, 100):
+        np.testing.assert_array_equal(outcome.reward, action + outcome.frame[:, 1])
+        own += outcome.reward
+        expected = [
+            (int(lane), float(own[lane]), int(outcome.frame[lane, 1]))
+            for lane in np.flatnonzero(outcome.ended)
+        ]
+        assert [*outcome.finished] == expected
+        own[outcome.ended] = 0.0
+        finished += len(expected)
+    assert finished > 20
+
+
+def test_frame_stacks_do_not_cross_episodes() -> None:
+    lanes, stack = Lanes(make_lanes(Diary, 3), Streams(0), stack=4), 4
+    assert lanes.observation.shape == (3, 4, 2)
+    for _ in walk(lanes, 200):
+        shown = lanes.observation
+        np.testing.assert_array_equal(shown[:, :, 0], shown[:, -1:, 0].repeat(stack, axis=1))
+        now = shown[:, -1, 1]
+        expected = np.maximum(now[:, None] - np.arange(stack)[::-1], 0)
+        np.testing.assert_array_equal(shown[:, :, 1], expected)
+
+
+def test_an_observation_once_shown_is_not_changed_by_the_next_step() -> None:
+    lanes = Lanes(make_lanes(Diary, 3), Streams(0), stack=2)
+    shown = [lanes.observation]
+    kept = [lanes.observation.copy()]
+    for _ in walk(lanes, 30):
+        shown.append(lanes.observation)
+        kept.append(lanes.observation.copy())
+    for one, other in zip(shown, kept, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def pump(observation: Array) -> Array:
+    """Swing MountainCar up: push the way it is going."""
+    return np.where(observation[:, 1] >= 0, 2, 0)
+
+
+def swing(lanes: Lanes, steps: int) -> Iterator[tuple[Array, Array, Outcome]]:
+    for _ in range(steps):
+        before = lanes.frame.copy()
+        lanes.send(pump(before))
+        yield before, pump(before), lanes.receive()
+
+
+Go = Callable[[Lanes, int], Iterator[tuple[Array, Array, Outcome]]]
+
+
+@pytest.mark.parametrize(
+    ("env", "go", "steps"),
+    [("CartPole-v1", walk, 75), ("MountainCar-v0", swing, 170), (Diary, walk, 33)],
+)
+@pytest.mark.parametrize("stack", [1, 3])
+def test_restored_lanes_go_on_as_if_nothing_had_happened(
+    env: Any, go: Go, steps: int, stack: int
+) -> None:
+    lanes = Lanes(make_lanes(env, 4), Streams(5), stack=stack)
+    for _ in go(lanes, steps):
+        pass
+    saved = lanes.arrays()
+    assert len(set(saved["length"].tolist())) > 1, "lanes should be at different times"
+    assert saved["episode"].max() > 0
+    fresh = Lanes(make_lanes(env, 4), Streams(5), stack=stack)
+    for _ in go(fresh, 7):  # wherever it was, it comes back
+        pass
+    fresh.restore(saved)
+    np.testing.assert_array_equal(fresh.observation, lanes.observation)
+    finished = 0
+    for (_, _, one), (_, _, other) in zip(go(lanes, 150), go(fresh, 150), strict=True):
+        for name in ("frame", "reward", "terminated", "truncated", "life_lost"):
+            np.testing.assert_array_equal(getattr(one, name), getattr(other, name), err_msg=name)
+        assert one.finished == other.finished
+        np.testing.assert_array_equal(fresh.observation, lanes.observation)
+        finished += len(one.finished)
+    assert finished > 3
+    again = fresh.arrays()
+    for name, array in lanes.arrays().items():
+        np.testing.assert_array_equal(again[name], array)
+
+
+def test_a_saved_state_does_not_change_with_the_lanes() -> None:
+    lanes = Lanes(make_lanes(Diary, 2), Streams(0))
+    saved = lanes.arrays()
+    kept = {name: array.copy() for name, array in saved.items()}
+    for _ in walk(lanes, 20):
+        pass
+    for name, array in saved.items():
+        np.testing.assert_array_equal(array, kept[name])
+
+
+def test_an_environment_that_does_not_come_back_is_refused() -> None:
+    lanes = Lanes(make_lanes(Diary, 2, forgetful=True), Streams(0))
+    for _ in walk(lanes, 20):
+        pass
+    with pytest.raises(HyqError, match="not deterministic"):
+        Lanes(make_lanes(Diary, 2, forgetful=True), Streams(0)).restore(lanes.arrays())
+
+
+def test_an_environment_that_resets_itself_is_refused() -> None:
+    env: Any = SyncVectorEnv([Diary] * 2, autoreset_mode=AutoresetMode.NEXT_STEP)
+    with pytest.raises(HyqError, match="DISABLED"):
+        Lanes(env, Streams(0))
+
+
+def test_processes_step_as_one_process_does() -> None:
+    apart = make_lanes("CartPole-v1", 2, processes=True)
+    try:
+        one, other = Lanes(apart, Streams(1)), Lanes(make_lanes("CartPole-v1", 2), Streams(1))
+        for (_, _, a), (_, _, b) in zip(walk(one, 60), walk(other, 60), strict=True):
+            np.testing.assert_array_equal(a.frame, b.frame)
+            assert a.finished == b.finished
+            np.testing.assert_array_equal(one.frame, other.frame)
+    finally:
+        apart.close()
+
+
+@pytest.mark.parametrize("episodes", [1, 3, 7, 20])
+def test_playing_counts_the_first_episodes_of_every_lane(episodes: int) -> None:
+    returns = play(
+        make_lanes(Diary, 3), lambda seen: np.ones(len(seen), np.int64), episodes, Streams(3)
+    )
+    env, seeds = Diary(), Streams(3)
+    expected = []
+    for k in range(episodes):
+        (number, _), _ = env.reset(seed=seeds.integer("episode", k % 3, k // 3))
+        length = 2 + int(number) % 9
+        expected.append(length + length * (length + 1) / 2)
+    assert sorted(returns) == sorted(expected)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: make_lanes("Pendulum-v1", 2), "discrete actions"),
+        (lambda: make_lanes("Blackjack-v1", 2), "must be arrays"),
+        (lambda: make_lanes("NoSuchEnv-v0", 2), "no environment"),
+        (lambda: make_lanes("no_such_module:Env-v0", 2), "not installed"),
+        (lambda: make_lanes("CartPole-v1", 2, wrappers=["nothing"]), "module:Class"),
+    ],
+)
+def test_environments_that_cannot_be_lanes_are_refused(
+    make: Callable[[], object], message: str
+) -> None:
+    with pytest.raises(HyqError, match=message):
+        make()
+
+
+def test_wrappers_are_put_around_every_lane() -> None:
+    env = make_lanes("Taxi-v4", 2, wrappers=["gymnasium.wrappers:FlattenObservation"])
+    assert Lanes(env, Streams(0)).observation.shape == (2, 500)
