@@ -5,7 +5,7 @@ python benchmarks/peers/torchrl_dqn.py --problem montezuma|cartpole [--seconds 3
     [--envs 8] [--vector native|sync|async] [--compile]
 
 TorchRL leaves the loop to its user. This one steps a Gymnasium vector environment directly, which
-is faster than TorchRL's environments and collectors, and writes each vector step as one TensorDict.
+avoids the overhead of wrapping each step, and writes each vector step as one TensorDict.
 `native` is a vector environment without a Python loop: ale-py's in C++ for Montezuma's Revenge and
 Gymnasium's in NumPy for CartPole.
 """

@@ -12,7 +12,6 @@ The baselines of `deep_baselines.py` are other objectives under the same trainin
 import contextlib
 import json
 import time
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol
@@ -26,7 +25,7 @@ from hyq.core.images import shrink
 from hyq.core.schedules import PiecewiseLinear, schedule
 from hyq.core.seeding import Streams
 from hyq.core.targets import bootstrap_target, huber_slope, signed_log
-from hyq.core.types import Array, FloatArray, Transitions
+from hyq.core.types import Array, FloatArray, Transitions, below
 from hyq.data.dataset import Dataset
 from hyq.data.episodes import Episode
 from hyq.data.hybrid import Batch, HybridReplay, MixForm, Source
@@ -250,7 +249,7 @@ class Report:
     episodes: tuple[tuple[int, float, int], ...]
     """(online step at its end, return, length) of each episode that ended."""
     metrics: Mapping[str, float]
-    """Means over the updates since: `td_offline`, `td_online` absolute errors by source; `q` of the
+    """Means since: `td_offline`, `td_online` absolute errors by source; `q` of the
     rows; `offline_share` realised; `gradient_norm`; and `start_q` against `start_return`, what the
     network promised at the start of the episodes that ended and what they really earned, both
     discounted and on the scale learned from."""
@@ -417,7 +416,7 @@ class Training:
         norm = self.learner.step(judged.gradient, config.learning_rate(now))
         batch.prioritise(judged.td_error)
         self.updates += 1
-        self._watch(batch, judged, norm)
+        self._learned.append((batch.offline, judged.td_error, judged.value, norm))
 
     def _store(self, action: Array) -> None:
         """Take in what the environment answered (Algorithm 3, lines 7 and 8)."""
@@ -433,8 +432,7 @@ class Training:
         self._discount *= config.gamma
         for lane, total, length in outcome.finished:
             self._episodes.append((self.online_steps, total, length))
-            self._sums["start_q"].append(float(self._promised[lane]))
-            self._sums["start_return"].append(float(self._earned[lane]))
+            self._starts.append((float(self._promised[lane]), float(self._earned[lane])))
         if outcome.finished:
             self._start(np.flatnonzero(ended))
 
@@ -442,24 +440,15 @@ class Training:
         self.replay.online.replay.start(lanes, self.lanes.frame[lanes])
         self._discount[lanes], self._earned[lanes], self._beginning[lanes] = 1.0, 0.0, True
 
-    def _watch(self, batch: Batch, judged: Judged, norm: float) -> None:
-        error, offline = np.abs(judged.td_error), batch.offline
-        if offline:
-            self._sums["td_offline"].append(float(error[:offline].mean()))
-        if offline < len(error):
-            self._sums["td_online"].append(float(error[offline:].mean()))
-        self._sums["q"].append(float(judged.value.mean()))
-        self._sums["offline_share"].append(offline / len(error))
-        self._sums["gradient_norm"].append(norm)
-
     def _clear_metrics(self) -> None:
-        self._sums: dict[str, list[float]] = defaultdict(list)
-        self._seconds: dict[str, float] = defaultdict(float)
+        self._learned: list[tuple[int, FloatArray, FloatArray, float]] = []
+        self._starts: list[tuple[float, float]] = []
+        self._seconds = dict.fromkeys(("act", "learn", "wait and store"), 0.0)
         self._episodes: list[tuple[int, float, int]] = []
 
     def _report(self) -> Report:
         self._reports += 1
-        metrics = {name: float(np.mean(values)) for name, values in self._sums.items()}
+        metrics = self._metrics()
         report = Report(
             self._reports,
             self.online_steps,
@@ -470,6 +459,25 @@ class Training:
         )
         self._clear_metrics()
         return report
+
+    def _metrics(self) -> dict[str, float]:
+        """Sum up the updates and the episodes since the last report."""
+        metrics: dict[str, float] = {}
+        if self._learned:
+            offline, errors, values, norms = zip(*self._learned, strict=True)
+            size = len(errors[0])
+            error = np.abs(np.stack(errors))
+            logged = np.arange(size) < np.array(offline)[:, None]
+            if logged.any():
+                metrics["td_offline"] = float(error[logged].mean())
+            if not logged.all():
+                metrics["td_online"] = float(error[~logged].mean())
+            metrics["q"] = float(np.mean(values))
+            metrics["offline_share"] = float(logged.mean())
+            metrics["gradient_norm"] = float(np.mean(norms))
+        if self._starts:
+            metrics["start_q"], metrics["start_return"] = np.mean(self._starts, axis=0).tolist()
+        return metrics
 
     def snapshot(self) -> Snapshot:
         """Copy the state out; what the online replay took in since the last one is `appended`."""
@@ -501,7 +509,7 @@ class Training:
         self._beginning = replaced["beginning"].copy()
         for name, rng in (("acting", self._acting), ("sampling", self._sampling)):
             rng.bit_generator.state = json.loads(replaced[f"random.{name}"].tobytes())
-        self.learner.load(_below("learner", replaced))
+        self.learner.load(below("learner", replaced))
         online.written = appended[0]["first"].copy()  # what came before has been overwritten
         for part in appended:
             online.load(part)
@@ -509,7 +517,7 @@ class Training:
         if offline is not None:
             offline.replay.set_priorities(replaced["offline_priorities"])
         self._exported = online.written.copy()
-        self.lanes.restore(_below("lanes", replaced))
+        self.lanes.restore(below("lanes", replaced))
 
     def run(self) -> Iterator[Report]:
         """Learn, and yield a report now and then; a restored training goes on where it was."""
@@ -587,9 +595,3 @@ def suitable_scaling(env: VectorEnv, offline: Source | None) -> InputScaling:
         return InputScaling.box(space.low, space.high)
     shape = space.shape
     return InputScaling(np.zeros(shape, np.float32), np.ones(shape, np.float32))
-
-
-def _below(prefix: str, arrays: Mapping[str, Any]) -> dict[str, Any]:
-    """Pick the arrays whose names begin with `prefix.`, without it."""
-    skip = len(prefix) + 1
-    return {name[skip:]: v for name, v in arrays.items() if name.startswith(prefix + ".")}

@@ -63,7 +63,7 @@ def bootstrap_target(
     a' maximises `q_t_selector` (rows, A): the target network's own values `q_t` as the paper
     prints it, or the online network's for double Q-learning (van Hasselt et al. 2016).
     """
-    return r_t + discount_t * np.take_along_axis(q_t, q_t_selector.argmax(1)[:, None], 1)[:, 0]
+    return r_t + discount_t * q_t[np.arange(len(q_t)), q_t_selector.argmax(axis=1)]
 
 
 def huber_slope(error: FloatArray) -> FloatArray:

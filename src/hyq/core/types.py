@@ -1,6 +1,6 @@
 """The shapes data takes on its way from an environment to a regression."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Self
 
@@ -39,3 +39,9 @@ class Transitions:
     def concatenate(cls, parts: Sequence["Transitions"]) -> "Transitions":
         """Stack batches in order."""
         return cls(*(np.concatenate([getattr(p, f.name) for p in parts]) for f in fields(cls)))
+
+
+def below(prefix: str, arrays: Mapping[str, Array]) -> dict[str, Array]:
+    """Pick the arrays whose names begin with `prefix.`, and drop that from the names."""
+    skip = len(prefix) + 1
+    return {name[skip:]: v for name, v in arrays.items() if name.startswith(prefix + ".")}

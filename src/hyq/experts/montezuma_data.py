@@ -1,23 +1,224 @@
-"""Offline data for Montezuma's Revenge."""
+"""The paper's three offline datasets for Montezuma's Revenge, kept as recordings.
 
+* *easy*: expert transitions only;
+* *medium*: 80 % expert, 20 % of a uniformly random policy;
+* *hard*: half and half.
+
+An emulator's seed and the actions taken say everything about an episode, so the package ships no
+pictures: `load("montezuma/hard")` plays the recordings again, checks the result against the SHA-256
+of what was recorded, and keeps it in a cache.
+"""
+
+import hashlib
 import io
-from collections.abc import Iterator, Sequence
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path as FilePath
+from typing import Any, Literal
 
+import ale_py
 import numpy as np
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.progress import Progress
 
-from hyq.core.files import write_bytes
+from hyq.core.errors import HyqError
+from hyq.core.files import file_digest, new_directory, read_json, write_bytes, write_json
 from hyq.core.seeding import Streams
-from hyq.experts.montezuma import Replay, Route, play_episode
+from hyq.data.episodes import Episode, Episodes
+from hyq.envs.montezuma import ACTIONS, SIDE, STEP_LIMIT, STICKINESS, Montezuma, emulator
+from hyq.experts.montezuma import Recording, play_episode
+from hyq.experts.montezuma_planning import Route
+from hyq.experts.montezuma_search import Path
+
+MontezumaData = Literal["easy", "medium", "hard"]
+EXPERT_PERCENT: dict[MontezumaData, int] = {"easy": 100, "medium": 80, "hard": 50}
+FORMAT = "hyq-recordings-1"
+SHIPPED = FilePath(__file__).with_name("montezuma_recordings")
+
+Count = Callable[[int], None]
+"""Told how many transitions were just done."""
+
+
+def _ignore(count: int) -> None:
+    """Show no progress."""
+
+
+@dataclass(frozen=True)
+class Recordings:
+    """Paths, the expert's and a random policy's episodes, and what their pictures hash to."""
+
+    paths: Sequence[Path]
+    expert: Sequence[Recording]
+    random: Sequence[Recording]
+    manifest: Mapping[str, Any]
+    """`size` transitions in each dataset, the `sha256` of each, and how they were made."""
+
+    def dataset(self, kind: MontezumaData) -> list[Recording]:
+        """Return the episodes of one dataset, the last of each policy cut to the exact share."""
+        if kind not in EXPERT_PERCENT:
+            raise HyqError(f"Montezuma data is one of {', '.join(EXPERT_PERCENT)}, got {kind!r}")
+        size = int(self.manifest["size"])
+        expert = size * EXPERT_PERCENT[kind] // 100
+        return [*first(self.expert, expert), *first(self.random, size - expert)]
+
+    def render(self, kind: MontezumaData, progress: Count = _ignore) -> Episodes:
+        """Play a dataset's recordings again; refuse a result that is not what was recorded."""
+        contents = Contents()
+
+        def hashed() -> Iterator[Episode]:
+            for episode in render(self.dataset(kind), progress):
+                contents.add(episode)
+                yield episode
+
+        provenance = {
+            "environment": "hyq/Montezuma-v0",
+            "behaviour": kind,
+            **{name: self.manifest[name] for name in ("size", "seed", "ale_py")},
+        }
+        episodes = Episodes.of(hashed(), provenance)
+        if contents.digest() != self.manifest["sha256"][kind]:
+            raise HyqError(
+                f"montezuma/{kind} came out different with ale-py {ale_py.__version__}: it was "
+                f"made with {self.manifest['ale_py']}, install that version"
+            )
+        return episodes
+
+    def save(self, directory: FilePath) -> None:
+        """Write the recordings into a new directory, whole or not at all."""
+        arrays = _pack("path", [path.actions for path in self.paths])
+        arrays["path_score"] = np.array([path.score for path in self.paths])
+        for name, recordings in (("expert", self.expert), ("random", self.random)):
+            arrays |= _pack(name, [recording.actions for recording in recordings])
+            arrays[f"{name}_seed"] = np.array([recording.seed for recording in recordings])
+        with new_directory(directory) as draft:
+            write_bytes(draft / "recordings.npz", _npz(arrays))
+            recordings_hash = {"recordings": file_digest(draft / "recordings.npz")}
+            write_json(
+                draft / "manifest.json", {"format": FORMAT, **self.manifest} | recordings_hash
+            )
+
+    @classmethod
+    def load(cls, directory: FilePath = SHIPPED) -> "Recordings":
+        """Read recordings, by default those that ship with the package."""
+        manifest = read_json(directory / "manifest.json")
+        if manifest.get("format") != FORMAT:
+            raise HyqError(f"{directory} does not hold {FORMAT} recordings")
+        file = directory / "recordings.npz"
+        if not file.exists() or file_digest(file) != manifest.get("recordings"):
+            raise HyqError(f"{file} was altered or is missing: its hash is not the manifest's")
+        with np.load(file, allow_pickle=False) as arrays:
+            paths = zip(_unpack(arrays, "path"), arrays["path_score"].tolist(), strict=True)
+            expert = zip(arrays["expert_seed"].tolist(), _unpack(arrays, "expert"), strict=True)
+            random = zip(arrays["random_seed"].tolist(), _unpack(arrays, "random"), strict=True)
+            return cls(
+                [Path(actions, score) for actions, score in paths],
+                [Recording(seed, actions) for seed, actions in expert],
+                [Recording(seed, actions) for seed, actions in random],
+                manifest,
+            )
+
+
+class Contents:
+    """A SHA-256 over everything in a stream of episodes."""
+
+    def __init__(self) -> None:
+        """Start with no episode."""
+        self._total = hashlib.sha256()
+
+    def add(self, episode: Episode) -> None:
+        """Take one more episode into account."""
+        lost = np.zeros(0, np.bool_) if episode.life_lost is None else episode.life_lost
+        self._total.update(repr((len(episode.action), bool(episode.terminated))).encode())
+        for column, dtype in (
+            (episode.observation, np.uint8),
+            (episode.action, np.uint8),
+            (episode.reward, "<f4"),
+            (lost, np.uint8),
+        ):
+            self._total.update(np.ascontiguousarray(column, dtype=dtype).tobytes())
+
+    def digest(self) -> str:
+        """Return the hash of the episodes so far."""
+        return self._total.hexdigest()
+
+
+def load(name: str, recordings: FilePath = SHIPPED, cache: FilePath | None = None) -> Episodes:
+    """Return `montezuma/easy`, `montezuma/medium` or `montezuma/hard`, rendered on first use.
+
+    Rendering takes about a minute; the result is kept in `cache`, by default the directory that
+    the variable HYQ_CACHE names, or else `~/.cache/hyq`.
+    """
+    kinds = {f"montezuma/{kind}": kind for kind in EXPERT_PERCENT}
+    if name not in kinds:
+        raise HyqError(f"no dataset {name!r}: choose from {', '.join(kinds)}")
+    kind = kinds[name]
+    source = Recordings.load(recordings)
+    digest = source.manifest["sha256"][kind]
+    place = (cache or cache_directory()) / "montezuma" / f"{kind}-{digest[:16]}"
+    if not place.exists():
+        with Progress(console=Console(stderr=True)) as bar:
+            task = bar.add_task(f"rendering {name}", total=int(source.manifest["size"]))
+            episodes = source.render(kind, lambda count: bar.update(task, advance=count))
+        # Another process may have rendered it meanwhile.
+        if not place.exists():
+            episodes.save(place)
+    return Episodes.load(place)
+
+
+def cache_directory() -> FilePath:
+    """Return where rendered data is kept."""
+    chosen = os.environ.get("HYQ_CACHE")
+    return FilePath(chosen) if chosen else FilePath.home() / ".cache" / "hyq"
+
+
+def render(recordings: Iterable[Recording], progress: Count = _ignore) -> Iterator[Episode]:
+    """Play recordings in the environment, giving single pictures of 84x84 instead of stacks."""
+    env = Montezuma(stack=1)
+    for recording in recordings:
+        yield _render(env, recording)
+        progress(len(recording.actions))
+
+
+def _render(env: Montezuma, recording: Recording) -> Episode:
+    steps = len(recording.actions)
+    pictures = np.empty((steps + 1, SIDE, SIDE), np.uint8)
+    rewards = np.empty(steps, np.float32)
+    lives = np.empty(steps + 1, np.int64)
+    pictures[:1], info = env.reset(seed=recording.seed)
+    lives[0] = info["lives"]
+    over = terminated = False
+    for t, action in enumerate(recording.actions.tolist()):
+        if over:
+            raise HyqError(f"recording {recording.seed} goes on after its game is over")
+        pictures[t + 1 : t + 2], rewards[t], terminated, truncated, info = env.step(action)
+        lives[t + 1] = info["lives"]
+        over = terminated or truncated
+    actions = recording.actions.astype(np.int64)
+    return Episode(pictures, actions, rewards, terminated, np.diff(lives) < 0)
+
+
+def first(recordings: Iterable[Recording], transitions: int) -> list[Recording]:
+    """Return the first episodes with exactly so many transitions, cutting the last one off."""
+    chosen = []
+    for recording in recordings:
+        if transitions <= 0:
+            break
+        chosen.append(Recording(recording.seed, recording.actions[:transitions]))
+        transitions -= len(chosen[-1].actions)
+    if transitions > 0:
+        raise HyqError(f"the recordings are {transitions} transitions too short")
+    return chosen
 
 
 def record_expert(
     routes: Sequence[Route], size: int, seed: int, directory: FilePath
-) -> Iterator[tuple[Replay, int]]:
+) -> Iterator[tuple[Recording, int]]:
     """Record expert episodes until they have `size` transitions, one small file each.
 
-    Episode i depends on the seed and on i alone, so a recording that was interrupted goes on where
-    it stopped. The routes take turns.
+    Yields each with its score. Episode i depends on the seed and on i alone, so a recording that
+    was interrupted goes on where it stopped. The routes take turns.
     """
     directory.mkdir(parents=True, exist_ok=True)
     streams, transitions, index = Streams(seed), 0, 0
@@ -26,12 +227,97 @@ def record_expert(
         if not path.exists():
             game_seed = streams.integer("montezuma-data", "game", index)
             expert_seed = streams.integer("montezuma-data", "expert", index)
-            replay, score = play_episode(routes[index % len(routes)], game_seed, expert_seed)
-            buffer = io.BytesIO()
-            np.savez_compressed(buffer, seed=replay.seed, actions=replay.actions, score=score)
-            write_bytes(path, buffer.getvalue())
-        with np.load(path, allow_pickle=False) as file:
-            replay, score = Replay(int(file["seed"]), file["actions"]), int(file["score"])
-        yield replay, score
-        transitions += len(replay.actions)
+            played = play_episode(routes[index % len(routes)], game_seed, expert_seed)
+            _write_episode(path, *played)
+        recording, score = _read_episode(path)
+        yield recording, score
+        transitions += len(recording.actions)
         index += 1
+
+
+def record_random(size: int, seed: int) -> Iterator[Recording]:
+    """Play uniformly random actions until game over, again and again, for `size` transitions."""
+    streams, transitions, index = Streams(seed), 0, 0
+    while transitions < size:
+        game_seed = streams.integer("montezuma-data", "random-game", index)
+        rng = streams.generator("montezuma-data", "random-actions", index)
+        game = emulator(game_seed, stickiness=STICKINESS)
+        actions: list[int] = []
+        for action in rng.integers(ACTIONS, size=STEP_LIMIT).tolist():
+            game.act(action)
+            actions.append(action)
+            if game.game_over():
+                break
+        yield Recording(game_seed, np.array(actions, np.uint8))
+        transitions += len(actions)
+        index += 1
+
+
+def finish(
+    paths: Sequence[Path],
+    expert: Sequence[Recording],
+    random: Sequence[Recording],
+    manifest: Mapping[str, Any],
+    progress: Count = _ignore,
+) -> Recordings:
+    """Render every episode once to learn the hashes of the three datasets."""
+    contents = {kind: Contents() for kind in EXPERT_PERCENT}
+    size = int(manifest["size"])
+    shares = {kind: size * percent // 100 for kind, percent in EXPERT_PERCENT.items()}
+    rests = {kind: size - share for kind, share in shares.items()}
+    for recordings, left in ((expert, shares), (random, rests)):
+        for episode in render(first(recordings, max(left.values())), progress):
+            for kind, total in contents.items():
+                if left[kind] > 0:
+                    total.add(_cut(episode, left[kind]))
+                    left[kind] -= len(episode.action)
+    digests = {kind: total.digest() for kind, total in contents.items()}
+    made = {**manifest, "ale_py": ale_py.__version__, "sha256": digests}
+    return Recordings(paths, expert, random, made)
+
+
+def _cut(episode: Episode, steps: int) -> Episode:
+    """Return the first `steps` transitions; what is cut off was not terminated."""
+    if len(episode.action) <= steps:
+        return episode
+    lost = None if episode.life_lost is None else episode.life_lost[:steps]
+    pictures = episode.observation[: steps + 1]
+    return Episode(pictures, episode.action[:steps], episode.reward[:steps], False, lost)
+
+
+def _write_episode(path: FilePath, recording: Recording, score: int) -> None:
+    arrays = {"seed": recording.seed, "actions": recording.actions, "score": score}
+    write_bytes(path, _npz(arrays))
+
+
+def _read_episode(path: FilePath) -> tuple[Recording, int]:
+    with np.load(path, allow_pickle=False) as file:
+        return Recording(int(file["seed"]), file["actions"]), int(file["score"])
+
+
+def write_path(file: FilePath, path: Path) -> None:
+    """Keep a path."""
+    write_bytes(file, _npz({"actions": path.actions, "score": path.score}))
+
+
+def read_path(file: FilePath) -> Path:
+    """Read a path that was kept."""
+    with np.load(file, allow_pickle=False) as arrays:
+        return Path(arrays["actions"], int(arrays["score"]))
+
+
+def _npz(arrays: Mapping[str, Any]) -> bytes:
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, **arrays)
+    return buffer.getvalue()
+
+
+def _pack(name: str, actions: Sequence[NDArray[np.uint8]]) -> dict[str, NDArray[Any]]:
+    return {
+        f"{name}_actions": np.concatenate(actions),
+        f"{name}_length": np.array([len(one) for one in actions]),
+    }
+
+
+def _unpack(arrays: Mapping[str, NDArray[Any]], name: str) -> list[NDArray[np.uint8]]:
+    return np.split(arrays[f"{name}_actions"], np.cumsum(arrays[f"{name}_length"])[:-1])
