@@ -4,7 +4,7 @@ BIN := .venv/bin
 # One thread a process: two busy processes with two threads each run slower than two with one.
 export OMP_NUM_THREADS := 1
 
-.PHONY: demo test check bench clean
+.PHONY: demo test check bench bench-deep clean
 
 demo: .venv/.run
 	$(BIN)/hyq demo
@@ -21,8 +21,21 @@ check: .venv/.dev
 bench: .venv/.run
 	$(BIN)/python benchmarks/lock.py
 
+# The peers live in an environment of their own, because d3rlpy asks for an old Gymnasium.
+bench-deep: .venv/.run .venv-bench/.ready
+	$(BIN)/python benchmarks/deep.py --peers .venv-bench/bin/python
+
+.venv-bench/.ready: benchmarks/peers-constraints.txt
+	$(PYTHON) -m venv .venv-bench
+	.venv-bench/bin/pip install --quiet --disable-pip-version-check -c benchmarks/peers-constraints.txt \
+		stable-baselines3 torchrl tensordict ale-py gymnasium opencv-python-headless \
+		click colorama dataclasses-json gym h5py scikit-learn structlog tqdm typing-extensions
+	.venv-bench/bin/pip install --quiet --disable-pip-version-check --no-deps \
+		-c benchmarks/peers-constraints.txt d3rlpy
+	touch $@
+
 clean:
-	rm -rf .venv .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf .venv .venv-bench .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 
 .venv/bin/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "hyq needs Python 3.11 or newer: make PYTHON=python3.11 ...")'

@@ -33,6 +33,12 @@ from hyq.experiments.deep import DeepRun
 from hyq.experiments.deep_data import dataset_names
 from hyq.experiments.launch import Event, SuiteDirectory, launch, pending
 from hyq.experiments.methods import METHODS
+from hyq.experiments.montezuma_data import (
+    data_export_montezuma,
+    data_make_montezuma,
+    data_render_montezuma,
+    data_show_montezuma,
+)
 from hyq.experiments.records import RunDirectory
 from hyq.experiments.runs import Run
 from hyq.experiments.specs import LockRun
@@ -338,6 +344,10 @@ VERBS: dict[str, Callable[..., None]] = {
     "report suite": report_suite,
     "report": report,
     "data make lock": data_make_lock,
+    "data make montezuma": data_make_montezuma,
+    "data show montezuma": data_show_montezuma,
+    "data render montezuma": data_render_montezuma,
+    "data export montezuma": data_export_montezuma,
     "data list": data_list,
     "data show": data_show,
     "data inspect": data_inspect,
@@ -396,6 +406,6 @@ def _no_verb(words: list[str]) -> int:
     console.print("hyq: one policy from logged data and live interaction together\n")
     for name, function in VERBS.items():
         summary = (function.__doc__ or "").splitlines()[0]
-        console.print(f"  [bold]hyq {name:<15}[/] {summary}", highlight=False)
+        console.print(f"  [bold]hyq {name:<22}[/] {summary}", highlight=False)
     console.print("\nEach verb explains its options with --help.")
     return 0

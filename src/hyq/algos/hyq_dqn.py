@@ -167,7 +167,38 @@ PAPER_MONTEZUMA = DeepConfig(
 )
 """The paper's table for Montezuma's Revenge; where it gives only [a, b], the released schedule."""
 
-PRESETS: dict[str, DeepConfig] = {"default": DeepConfig(), "paper-montezuma": PAPER_MONTEZUMA}
+CPU_MONTEZUMA = DeepConfig(
+    online_steps=3_000_000,
+    pretraining=1500,
+    n_value=16,
+    n_target=4000,
+    batch_size=128,
+    beta=PiecewiseLinear(((0, 0.5), (500e3, 0.2))),
+    epsilon=PiecewiseLinear(((0, 0.25), (250e3, 0.1), (1e6, 0.01))),
+    steady_lanes=3,
+    learning_rate=schedule(2.5e-4),
+    adam=AdamSettings(epsilon=1e-6),
+    n_step=10,
+    n_step_offline=60,
+    importance=PiecewiseLinear(((0, 0.4), (2e6, 1.0))),
+    reward="signed-log",
+    buffer_size=400_000,
+    learning_starts=2000,
+    lanes=16,
+    stack=4,
+    shrink_by=2,
+    life_loss_terminates=True,
+    log_end_terminates=True,
+    network=SMALL_CONVOLUTIONS,
+    report_every=10_000,
+)
+"""For Montezuma's Revenge on two cores: a smaller network on smaller pictures, longer returns."""
+
+PRESETS: dict[str, DeepConfig] = {
+    "default": DeepConfig(),
+    "paper-montezuma": PAPER_MONTEZUMA,
+    "cpu-montezuma": CPU_MONTEZUMA,
+}
 """Named settings."""
 
 
@@ -361,9 +392,10 @@ class Training:
 
     def _prepared_episode(self, episode: Episode) -> Episode:
         config = self.config
+        frames = shrink(episode.observation, config.shrink_by)
         return replace(
             episode,
-            observation=shrink(episode.observation, config.shrink_by),
+            observation=frames.reshape(len(frames), *self.lanes.frame.shape[1:]),
             reward=self._scaled(episode.reward),
             action=episode.action - self._first_action,
             terminated=episode.terminated or config.log_end_terminates,

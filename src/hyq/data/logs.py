@@ -28,7 +28,7 @@ def check_logs(logs: Logs, env: gym.vector.VectorEnv[Any, Any, Any]) -> None:
     """Refuse logs whose observations or actions cannot have come from the environment."""
     rows = logs if isinstance(logs, Episodes) else logs.transitions
     shape, expected = rows.observation.shape[1:], env.single_observation_space.shape
-    if shape != expected:
+    if expected not in (shape, (1, *shape)):  # lanes of pictures may show stacks of one
         raise HyqError(f"the logs' observations have shape {shape}, the environment's {expected}")
     action: Array = rows.action
     space = env.single_action_space

@@ -35,6 +35,7 @@ def make_lanes(
         parameters: Passed on to the environment.
     """
     if env in NATIVE and not wrappers:
+        parameters.setdefault("stack", 1)  # a learner stacks frames itself, and stores each once
         made = gym.make_vec(
             env,
             lanes,

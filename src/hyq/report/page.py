@@ -17,6 +17,12 @@ DIAGNOSTICS = {
     "online_samples": "online samples",
     "eval_return": "return",
     "depth": "depth",
+    "recent_return": "newest episodes",
+    "td_offline": "TD error, logs",
+    "td_online": "TD error, online",
+    "offline_share": "share of logs",
+    "start_q": "promised",
+    "start_return": "earned",
     "offline_residual": "residual offline",
     "online_residual": "residual online",
     "realised_offline_share": "offline share",
@@ -61,6 +67,7 @@ def _chart(result: SuiteResult) -> dict[str, Any]:
         series.append(entry)
     return {
         "panels": [panel_title(panel) for panel in result.panels],
+        "ranges": {panel_title(panel): result.value_range(panel) for panel in result.panels},
         "grid": grid.round(1).tolist(),
         "series": series,
     }

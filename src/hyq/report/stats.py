@@ -75,7 +75,16 @@ class SamplesToSolve:
         return f"{'> ' if self.median_is_bound else ''}{self.median:,.0f}"
 
 
-def step_curve(samples: Sequence[float], values: Sequence[float], grid: FloatArray) -> FloatArray:
-    """Read a learning curve at given sample counts: the newest value known there, 0 before any."""
+def step_curve(
+    samples: Sequence[float],
+    values: Sequence[float],
+    grid: FloatArray,
+    before: float | None = 0.0,
+) -> FloatArray:
+    """Read a learning curve at given sample counts: the newest value known there.
+
+    Where none is known yet it is `before`, or the first value where that is None.
+    """
     newest = np.searchsorted(np.asarray(samples), grid, side="right") - 1
-    return np.where(newest >= 0, np.asarray(values, dtype=float)[newest], 0.0)
+    first = values[0] if before is None else before
+    return np.where(newest >= 0, np.asarray(values, dtype=float)[newest], first)

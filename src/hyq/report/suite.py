@@ -97,6 +97,7 @@ class Line:
                 [row["online_samples"] for row in run.rows if "eval_return" in row],
                 [row["eval_return"] for row in run.rows if "eval_return" in row],
                 grid,
+                before=None if "env" in run.spec else 0.0,
             )
             for run in self.runs
         ]
@@ -145,6 +146,15 @@ class SuiteResult:
     def panels(self) -> list[str]:
         """The settings that are drawn side by side."""
         return list(dict.fromkeys(line.panel for line in self.lines))
+
+    def value_range(self, panel: str) -> tuple[float, float]:
+        """Return the smallest and the largest return that a panel shows, with some room."""
+        if self.shares_scale:
+            return 0.0, 1.0
+        lines = [line for line in self.lines if line.panel == panel and line.finished]
+        shown = [line.returns if line.is_offline else line.band(self.grid) for line in lines]
+        values = np.concatenate([np.ravel(part) for part in shown])
+        return float(values.min()), float(values.max())
 
     @property
     def grid(self) -> FloatArray:
@@ -225,8 +235,8 @@ def suite_table(result: SuiteResult, rng: np.random.Generator) -> Table:
             line.label,
             f"{solve.solved}/{solve.runs}",
             "-" if line.is_offline else str(solve),
-            f"{mean:.3f}",
-            f"{low:.2f} to {high:.2f}",
+            f"{mean:.3f}" if result.shares_scale else f"{mean:.4g}",
+            f"{low:.2f} to {high:.2f}" if result.shares_scale else f"{low:.3g} to {high:.3g}",
             f"{line.seconds:,.0f}",
         )
     return table

@@ -1,0 +1,187 @@
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hyq.core.errors import HyqError
+from hyq.core.files import file_digest, read_json, write_json
+from hyq.data.episodes import Episodes
+from hyq.data.minari import export_minari
+from hyq.envs.montezuma import Montezuma
+from hyq.experts.montezuma import Recording
+from hyq.experts.montezuma_data import (
+    EXPERT_PERCENT,
+    SHIPPED,
+    Recordings,
+    finish,
+    first,
+    load,
+    record_expert,
+    record_random,
+    render,
+)
+from hyq.experts.montezuma_planning import Route
+from hyq.experts.montezuma_statistics import conditional_entropy, statistics
+
+SIZE = 60
+
+
+def small(directory: Path) -> Path:
+    """Make recordings of 60 transitions: the beginnings of shipped episodes, and random ones."""
+    shipped = Recordings.load()
+    expert = [Recording(one.seed, one.actions[:40]) for one in shipped.expert[:2]]
+    made = finish(shipped.paths, expert, list(record_random(30, 1)), {"size": SIZE, "seed": 1})
+    made.save(directory)
+    return directory
+
+
+@pytest.fixture(scope="module")
+def recordings(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return small(tmp_path_factory.mktemp("montezuma") / "recordings")
+
+
+def test_rendering_shows_what_the_environment_shows() -> None:
+    recording = first(Recordings.load().random, 150)[0]
+    (episode,) = render([recording])
+    env = Montezuma(stack=1)
+    observation, info = env.reset(seed=recording.seed)
+    for t, action in enumerate(recording.actions):
+        np.testing.assert_array_equal(episode.observation[t], observation[0])
+        lives = info["lives"]
+        observation, reward, terminated, _, info = env.step(action)
+        assert episode.reward[t] == reward
+        assert episode.life_lost is not None
+        assert episode.life_lost[t] == (info["lives"] < lives)
+    np.testing.assert_array_equal(episode.observation[-1], observation[0])
+    assert episode.terminated == terminated
+
+
+def test_a_random_game_ends_by_itself_and_loses_every_life() -> None:
+    (recording,) = record_random(1, seed=0)
+    (episode,) = render([recording])
+    assert episode.terminated
+    assert episode.life_lost is not None
+    assert episode.life_lost.sum() == 6
+    found = statistics([recording])
+    assert found.lives_lost.tolist() == [6]
+    assert found.terminated.tolist() == [True]
+
+
+def test_a_dataset_has_its_exact_shares(recordings: Path) -> None:
+    source = Recordings.load(recordings)
+    for kind, expert in zip(EXPERT_PERCENT, (60, 48, 30), strict=True):
+        parts = source.dataset(kind)
+        seeds = {one.seed for one in source.expert}
+        assert sum(len(one.actions) for one in parts) == SIZE
+        assert sum(len(one.actions) for one in parts if one.seed in seeds) == expert
+
+
+def test_load_renders_once_and_then_reads_the_cache(recordings: Path, tmp_path: Path) -> None:
+    rendered = load("montezuma/hard", recordings, tmp_path)
+    assert isinstance(rendered, Episodes)
+    assert len(rendered) == SIZE
+    assert not rendered.terminated.any()
+    (place,) = (tmp_path / "montezuma").iterdir()
+    before = place.stat().st_mtime_ns
+    assert load("montezuma/hard", recordings, tmp_path).digest() == rendered.digest()
+    assert place.stat().st_mtime_ns == before
+
+
+def test_the_cache_is_where_the_variable_says(
+    recordings: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HYQ_CACHE", str(tmp_path / "elsewhere"))
+    load("montezuma/easy", recordings)
+    assert (tmp_path / "elsewhere" / "montezuma").is_dir()
+
+
+def test_altered_recordings_are_refused(recordings: Path, tmp_path: Path) -> None:
+    file = recordings / "recordings.npz"
+    broken = tmp_path / "broken"
+    broken.mkdir()
+    (broken / "manifest.json").write_bytes((recordings / "manifest.json").read_bytes())
+    (broken / "recordings.npz").write_bytes(file.read_bytes()[:-1] + b"x")
+    with pytest.raises(HyqError, match="was altered"):
+        Recordings.load(broken)
+
+
+def test_pictures_that_came_out_different_are_refused(recordings: Path, tmp_path: Path) -> None:
+    source = Recordings.load(recordings)
+    changed = source.expert[0].actions.copy()
+    changed[3] = 12
+    other = [Recording(source.expert[0].seed, changed), *source.expert[1:]]
+    manifest = {name: value for name, value in source.manifest.items() if name != "recordings"}
+    Recordings(source.paths, other, source.random, manifest).save(tmp_path / "other")
+    with pytest.raises(HyqError, match=r"came out different with ale-py 0\.12"):
+        load("montezuma/easy", tmp_path / "other", tmp_path / "cache")
+    assert not (tmp_path / "cache").exists()
+
+
+def test_two_processes_make_the_same_bytes(recordings: Path, tmp_path: Path) -> None:
+    code = (
+        "from pathlib import Path; from tests.experts.test_montezuma_data import small; "
+        f"small(Path({str(tmp_path / 'again')!r}))"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+    for name in ("recordings.npz", "manifest.json"):
+        assert file_digest(tmp_path / "again" / name) == file_digest(recordings / name)
+
+
+def test_a_recording_goes_on_where_it_stopped(tmp_path: Path) -> None:
+    # A route that ends with its first points makes episodes short enough for a test.
+    path = Recordings.load().paths[0]
+    route = Route(type(path)(path.actions[:20], 0))
+    route.score = 1
+    kept = tmp_path / "00000.npz"
+    expected = Recording(7, np.array([1, 2, 3], np.uint8))
+    np.savez_compressed(kept, seed=expected.seed, actions=expected.actions, score=5)
+    ((found, score),) = record_expert([route], size=3, seed=0, directory=tmp_path)
+    assert (found.seed, found.actions.tolist(), score) == (7, [1, 2, 3], 5)
+
+
+def test_the_shipped_recordings_are_complete() -> None:
+    shipped = Recordings.load()
+    assert shipped.manifest["size"] == 100_000
+    for kind in EXPERT_PERCENT:
+        assert sum(len(one.actions) for one in shipped.dataset(kind)) == 100_000
+    assert sum(file.stat().st_size for file in SHIPPED.iterdir()) < 1_000_000
+
+
+def test_unknown_names_and_foreign_directories_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(HyqError, match="no dataset 'montezuma/simple'"):
+        load("montezuma/simple")
+    write_json(tmp_path / "manifest.json", {"format": "other"})
+    assert read_json(tmp_path / "manifest.json")
+    with pytest.raises(HyqError, match="does not hold"):
+        Recordings.load(tmp_path)
+
+
+def test_too_few_transitions_are_refused() -> None:
+    with pytest.raises(HyqError, match="2 transitions too short"):
+        first([Recording(0, np.zeros(3, np.uint8))], 5)
+
+
+def test_entropy_is_zero_where_the_place_decides() -> None:
+    places = [(1, 0, 0), (1, 0, 1)] * 8
+    assert conditional_entropy(places, [3, 4] * 8) == pytest.approx(0.0)
+    assert conditional_entropy(places, [3, 3, 4, 4] * 4) == pytest.approx(1.0)
+
+
+def test_export_to_minari_loses_nothing(
+    recordings: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("minari")
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "minari"))
+    episodes = Recordings.load(recordings).render("hard")
+    exported = export_minari(episodes, "hyq/test-v0", actions=18)
+    for one, found in zip(episodes, exported.iterate_episodes(), strict=True):
+        np.testing.assert_array_equal(one.observation, found.observations)
+        np.testing.assert_array_equal(one.action, found.actions)
+        np.testing.assert_array_equal(one.reward, found.rewards)
+        np.testing.assert_array_equal(one.life_lost, found.infos["life_lost"][1:])
+        assert bool(found.terminations[-1]) == one.terminated
+        assert bool(found.truncations[-1]) != one.terminated
+    with pytest.raises(HyqError, match="Minari refused"):
+        export_minari(episodes, "hyq/test-v0", actions=18)
