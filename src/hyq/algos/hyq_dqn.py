@@ -280,8 +280,8 @@ class Report:
     episodes: tuple[tuple[int, float, int], ...]
     """(online step at its end, return, length) of each episode that ended."""
     metrics: Mapping[str, float]
-    """Means since: `td_offline`, `td_online` absolute errors by source; `q` of the
-    rows; `offline_share` realised; `gradient_norm`; and `start_q` against `start_return`, what the
+    """Means since: absolute errors by source, `td_offline` and `td_online`; `q` of the rows; the
+    `offline_share` realised; `gradient_norm`; and `start_q` against `start_return`, what the
     network promised at the start of the episodes that ended and what they really earned, both
     discounted and on the scale learned from."""
     seconds: Mapping[str, float]
@@ -363,7 +363,6 @@ class Training:
         if logs is None:
             return None
         config = self.config
-
         if isinstance(logs, Dataset):
             replay = Replay.of_tuples(self._prepared_rows(logs))
         else:
@@ -621,7 +620,8 @@ def suitable_scaling(env: VectorEnv, offline: Source | None) -> InputScaling:
     if smallest_side(space.shape, space.dtype) >= 20:
         return InputScaling.pixels()
     if offline is not None:
-        slots = np.flatnonzero(offline.replay.priorities())[:100_000]
+        slots = np.flatnonzero(offline.replay.priorities())
+        slots = slots[:: max(1, len(slots) // 100_000)]
         return InputScaling.standard(offline.replay.gather(slots, 1, 1.0).observation)
     if space.is_bounded() and np.abs([space.low, space.high]).max() < 1e3:
         return InputScaling.box(space.low, space.high)
