@@ -44,11 +44,12 @@ from hyq.experiments.runs import Run
 from hyq.experiments.specs import LockRun
 from hyq.experiments.suites import SUITES, Preset, Suite
 from hyq.experts.lock import LockData, lock_dataset
-from hyq.report.deep import DeepResult, deep_table, draw_deep_curves, watch_deep
+from hyq.report.deep import deep_table, draw_deep_curves, watch_deep
 from hyq.report.figure import draw_suite
 from hyq.report.inspect import data_inspect, evaluate
-from hyq.report.lock import LockResult, draw_learning_curves, result_table
+from hyq.report.lock import draw_learning_curves, result_table
 from hyq.report.page import write_page
+from hyq.report.runs import RunResult
 from hyq.report.suite import SuiteResult, suite_table
 from hyq.report.tensorboard import to_tensorboard
 from hyq.report.theory import reproduce_theory
@@ -300,14 +301,14 @@ def report(
         return
     if kinds != {"lock"}:
         raise HyqError("report runs of one kind at a time: all on the lock, or all deep")
-    results = [LockResult.read(path) for path in paths]
+    results = [RunResult.read(path) for path in paths]
     draw_learning_curves(results, picture)
     console.print(result_table(results))
     console.print(f"learning curve: {picture}")
 
 
 def _report_deep(paths: Sequence[Path], picture: Path) -> None:
-    results = [DeepResult.read(path) for path in paths]
+    results = [RunResult.read(path) for path in paths]
     draw_deep_curves(results, picture)
     console.print(deep_table(results))
     console.print(f"learning curve: {picture}")

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from hyq.report.lock import LockResult, draw_learning_curves, result_table
+from hyq.report.lock import draw_learning_curves, result_table
+from hyq.report.runs import RunResult
 
 SPEC = {"data": "occupancy", "horizon": 100, "anti_reward_probability": 0.5, "seed": 3}
 ROWS = [
@@ -25,7 +26,7 @@ SUMMARY = {
 
 def test_the_table_fits_a_terminal_and_tells_finished_from_unfinished() -> None:
     console = Console(width=80, record=True, file=StringIO())
-    console.print(result_table([LockResult(SPEC, ROWS, SUMMARY), LockResult(SPEC, ROWS, None)]))
+    console.print(result_table([RunResult(SPEC, ROWS, SUMMARY), RunResult(SPEC, ROWS, None)]))
     text = console.export_text()
     assert "101,000" in text
     assert "500,000" in text
@@ -38,5 +39,5 @@ def test_a_picture_is_drawn_even_of_a_run_that_has_just_begun(
     tmp_path: Path, rows: list[dict[str, float]]
 ) -> None:
     picture = tmp_path / "curve.png"
-    draw_learning_curves([LockResult(SPEC, rows, None)], picture)
+    draw_learning_curves([RunResult(SPEC, rows, None)], picture)
     assert picture.read_bytes().startswith(b"\x89PNG")

@@ -1,8 +1,6 @@
 """What a person sees of a deep run: a line while it learns, a table and a curve afterwards."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -14,29 +12,13 @@ from rich.progress import BarColumn, TextColumn, TimeElapsedColumn, TimeRemainin
 from rich.progress import Progress as Bar
 from rich.table import Table
 
-from hyq.core.files import write_bytes
 from hyq.experiments.deep import DeepRun, Progress
-from hyq.experiments.records import RunDirectory
+from hyq.report.runs import RunResult, write_figure
 
 HEADER = (
     f"{'steps':>10} {'steps/s':>8} {'return':>9} {'recent':>9} {'logs':>5} "
     f"{'TD logs/online':>15} {'Q promised/earned':>18}"
 )
-
-
-@dataclass(frozen=True)
-class DeepResult:
-    """The records of one deep run."""
-
-    spec: dict[str, Any]
-    rows: list[dict[str, Any]]
-    summary: dict[str, Any] | None
-
-    @classmethod
-    def read(cls, path: Path) -> "DeepResult":
-        """Read a run's directory, finished or not."""
-        run = RunDirectory.open(path)
-        return cls(run.manifest["spec"], run.rows, run.summary)
 
 
 def watch_deep(progress: Iterator[Progress], spec: DeepRun, console: Console) -> None:
@@ -82,7 +64,7 @@ def _cell(row: dict[str, Any], name: str) -> str:
     return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.3g}"
 
 
-def deep_table(results: Sequence[DeepResult]) -> Table:
+def deep_table(results: Sequence[RunResult]) -> Table:
     """Lay out one line a run."""
     table = Table(title="Deep runs", title_justify="left", box=SIMPLE, padding=(0, 0, 0, 1))
     for name in ("method", "environment", "data"):
@@ -106,7 +88,7 @@ def deep_table(results: Sequence[DeepResult]) -> Table:
     return table
 
 
-def draw_deep_curves(results: Sequence[DeepResult], path: Path) -> None:
+def draw_deep_curves(results: Sequence[RunResult], path: Path) -> None:
     """Draw the greedy return, and that of the newest training episodes, against online steps."""
     figure = Figure(figsize=(7.5, 4.2), layout="constrained")
     axes = figure.add_subplot()
@@ -127,6 +109,4 @@ def draw_deep_curves(results: Sequence[DeepResult], path: Path) -> None:
     axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
     figure.legend(loc="outside lower center", ncols=3, frameon=False)
-    buffer = BytesIO()
-    figure.savefig(buffer, format="png", dpi=130)
-    write_bytes(path, buffer.getvalue())
+    write_figure(figure, path)

@@ -1,14 +1,13 @@
 """The paper's figure: learning curves with bands, offline methods as dashed lines."""
 
-from io import BytesIO
 from pathlib import Path
 from typing import get_args
 
 import numpy as np
 from matplotlib.figure import Figure
 
-from hyq.core.files import write_bytes
 from hyq.experts.lock import LockData
+from hyq.report.runs import write_figure
 from hyq.report.suite import SuiteResult
 
 COLOURS = {
@@ -61,9 +60,7 @@ def draw_suite(result: SuiteResult, path: Path) -> None:
         handles.values(), handles, loc="outside lower center", ncols=4, frameon=False, fontsize=9
     )
     figure.suptitle(result.title, x=0.01, ha="left")
-    buffer = BytesIO()
-    figure.savefig(buffer, format="png", dpi=130)
-    write_bytes(path, buffer.getvalue())
+    write_figure(figure, path)
 
 
 def panel_title(panel: str) -> str:

@@ -1,38 +1,19 @@
 """What a person looks at after runs on the lock: a table and a learning curve."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from io import BytesIO
 from pathlib import Path
-from typing import Any
 
 from matplotlib.figure import Figure
 from rich.box import SIMPLE
 from rich.table import Table
 
-from hyq.core.files import write_bytes
-from hyq.experiments.records import RunDirectory
+from hyq.report.runs import RunResult, write_figure
 
 COLOURS = {"occupancy": "#1f6f8b", "trajectory": "#d1495b"}
 OTHER_COLOUR = "#555555"
 
 
-@dataclass(frozen=True)
-class LockResult:
-    """The records of one run."""
-
-    spec: dict[str, Any]
-    rows: list[dict[str, Any]]
-    summary: dict[str, Any] | None
-
-    @classmethod
-    def read(cls, path: Path) -> "LockResult":
-        """Read a run's directory, finished or not."""
-        run = RunDirectory.open(path)
-        return cls(run.manifest["spec"], run.rows, run.summary)
-
-
-def result_table(results: Sequence[LockResult]) -> Table:
+def result_table(results: Sequence[RunResult]) -> Table:
     """Lay out one line a run."""
     table = Table(
         title="Hy-Q on the combination lock", title_justify="left", box=SIMPLE, padding=(0, 0, 0, 1)
@@ -63,7 +44,7 @@ def result_table(results: Sequence[LockResult]) -> Table:
     return table
 
 
-def draw_learning_curves(results: Sequence[LockResult], path: Path) -> None:
+def draw_learning_curves(results: Sequence[RunResult], path: Path) -> None:
     """Draw return against online samples, one line a run."""
     figure = Figure(figsize=(7.5, 4.2), layout="constrained")
     axes = figure.add_subplot()
@@ -103,6 +84,4 @@ def draw_learning_curves(results: Sequence[LockResult], path: Path) -> None:
     axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
     figure.legend(loc="outside lower center", ncols=2, frameon=False)
-    buffer = BytesIO()
-    figure.savefig(buffer, format="png", dpi=130)
-    write_bytes(path, buffer.getvalue())
+    write_figure(figure, path)

@@ -13,7 +13,7 @@ from hyq.core.errors import HyqError
 from hyq.core.files import read_json
 from hyq.core.types import FloatArray
 from hyq.experiments.suites import OFFLINE_METHODS
-from hyq.report.lock import LockResult
+from hyq.report.runs import RunResult
 from hyq.report.stats import (
     SamplesToSolve,
     interquartile_mean,
@@ -49,7 +49,7 @@ class Line:
     method: str
     is_main: bool
     """One of the paper's methods in the paper's setting, rather than an ablation."""
-    runs: tuple[LockResult, ...]
+    runs: tuple[RunResult, ...]
 
     @property
     def is_offline(self) -> bool:
@@ -121,7 +121,7 @@ class SuiteResult:
         """Read whatever has been recorded so far."""
         manifest = read_json(path / "suite.json")
         runs = [
-            LockResult.read(path / "runs" / name)
+            RunResult.read(path / "runs" / name)
             for name in manifest["runs"]
             if (path / "runs" / name / "manifest.json").exists()
         ]
@@ -170,10 +170,10 @@ class SuiteResult:
         return np.geomspace(max(first / 2, 1), max(last, 2), GRID_POINTS)
 
 
-def _lines(runs: Sequence[LockResult]) -> Iterator[Line]:
+def _lines(runs: Sequence[RunResult]) -> Iterator[Line]:
     """Group replicates: runs whose specs differ in the seed alone."""
     described = _described_deep(runs) if "env" in runs[0].spec else _described_lock(runs)
-    groups: dict[tuple[str, str, str, bool], list[LockResult]] = {}
+    groups: dict[tuple[str, str, str, bool], list[RunResult]] = {}
     for run, panels, label, main in described:
         for panel in panels:
             groups.setdefault((panel, label, run.spec["method"], main), []).append(run)
@@ -184,11 +184,11 @@ def _lines(runs: Sequence[LockResult]) -> Iterator[Line]:
         yield Line(label, panel, method, main, tuple(members))
 
 
-Described = tuple[LockResult, list[str], str, bool]
+Described = tuple[RunResult, list[str], str, bool]
 """A run, the panels it is drawn in, its line's label, and whether the line is a main one."""
 
 
-def _described_lock(runs: Sequence[LockResult]) -> Iterator[Described]:
+def _described_lock(runs: Sequence[RunResult]) -> Iterator[Described]:
     several_horizons = len({run.spec["horizon"] for run in runs}) > 1
     datasets = list(dict.fromkeys(run.spec["data"] for run in runs))
     for run in runs:
@@ -209,7 +209,7 @@ def _described_lock(runs: Sequence[LockResult]) -> Iterator[Described]:
         yield run, panels, label, main
 
 
-def _described_deep(runs: Sequence[LockResult]) -> Iterator[Described]:
+def _described_deep(runs: Sequence[RunResult]) -> Iterator[Described]:
     for run in runs:
         spec = run.spec
         label = LABELS.get(spec["method"], spec["method"])

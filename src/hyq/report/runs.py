@@ -1,0 +1,33 @@
+"""What every report starts from and ends in: the records of a run, and a picture on disk."""
+
+from dataclasses import dataclass
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+from matplotlib.figure import Figure
+
+from hyq.core.files import write_bytes
+from hyq.experiments.records import RunDirectory
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """The records of one run, of whichever kind."""
+
+    spec: dict[str, Any]
+    rows: list[dict[str, Any]]
+    summary: dict[str, Any] | None
+
+    @classmethod
+    def read(cls, path: Path) -> "RunResult":
+        """Read a run's directory, finished or not."""
+        run = RunDirectory.open(path)
+        return cls(run.manifest["spec"], run.rows, run.summary)
+
+
+def write_figure(figure: Figure, path: Path) -> None:
+    """Write a figure as PNG, whole or not at all."""
+    buffer = BytesIO()
+    figure.savefig(buffer, format="png", dpi=130)
+    write_bytes(path, buffer.getvalue())
