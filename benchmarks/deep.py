@@ -52,7 +52,7 @@ PEERS: dict[str, dict[Problem, list[list[str]]]] = {
     },
     "torchrl_dqn": {
         "cartpole": [["--vector", "native", "--compile"]],
-        "montezuma": [["--vector", "native"], ["--vector", "native", "--channels-last"]],
+        "montezuma": [["--vector", "native"]],
     },
     "d3rlpy_dqn": {"cartpole": [[]], "montezuma": [["--frames", "single"]]},
 }
