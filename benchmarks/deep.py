@@ -69,7 +69,7 @@ def settings(problem: Problem, variant: Variant) -> DeepConfig:
         "pretraining": 0,
         "n_value": 4,
         "beta": schedule(0.2),
-        "mix": "split",
+        "mix": "coin",
         "epsilon": schedule(0.05),
         "learning_starts": 1000,
         "double": full,
@@ -82,7 +82,7 @@ def settings(problem: Problem, variant: Variant) -> DeepConfig:
         network = NetworkSpec(hidden=(64, 64), dueling=full)
     else:
         base = PAPER_MONTEZUMA
-        shared |= {"mix": "coin", "learning_rate": schedule(1e-4)}
+        shared |= {"learning_rate": schedule(1e-4)}
         network = NATURE if full else NetworkSpec(NATURE.convolutions, (512,), dueling=False)
     return DeepConfig(**{**vars(base), **shared, **({} if full else uniform), "network": network})
 

@@ -301,3 +301,22 @@ def test_memory_counts_every_part() -> None:
     replay = Replay(2, 512, (10,), np.float32)
     frames, columns, leaves = 1024 * 40, 1024 * (4 + 4 + 1 + 4), 1024 * 8
     assert frames + columns + leaves <= replay.nbytes < frames + columns + leaves * 1.1
+
+
+def test_even_draws_reach_every_transition_alike_and_nothing_else() -> None:
+    rng = np.random.default_rng(4)
+    replay = Replay(3, 40, (2,), np.float32, stack=2)
+    replay.start(np.arange(3), np.zeros((3, 2)))
+    with pytest.raises(HyqError, match="no transition yet"):
+        replay.draw_evenly(1, rng)
+    for _ in range(70):  # the ring turns over, and lanes end at different times
+        ended = rng.random(3) < 0.1
+        replay.add(np.zeros(3, int), np.zeros(3), ended, ended, np.zeros((3, 2)))
+        if ended.any():
+            replay.start(np.flatnonzero(ended), np.zeros((int(ended.sum()), 2)))
+    drawable = np.flatnonzero(replay.priorities())
+    replay.prioritise(drawable, rng.uniform(0.1, 9.0, len(drawable)))  # which must not matter
+    slots = replay.draw_evenly(400 * len(drawable), rng)
+    found, counts = np.unique(slots, return_counts=True)
+    assert found.tolist() == drawable.tolist()
+    assert np.abs(counts / 400 - 1).max() < 0.3

@@ -31,6 +31,15 @@ class Source:
     epsilon: float
     """Keeps rows without error from never being drawn again."""
 
+    def draw(
+        self, count: int, importance: float, rng: np.random.Generator
+    ) -> tuple[IntArray, FloatArray]:
+        """Draw slots and the importance weights that undo the bias of drawing by priority."""
+        if not self.exponent:
+            return self.replay.draw_evenly(count, rng), np.ones(count, np.float32)
+        slots, probability = self.replay.draw(count, rng)
+        return slots, importance_weights(probability, len(self.replay), importance)
+
     def prioritise(self, slots: IntArray, td_error: FloatArray) -> None:
         """Give rows the priorities of their newest errors."""
         if self.exponent:
@@ -95,12 +104,9 @@ class HybridReplay:
         if offline and self.offline is None:
             raise HyqError("there is no offline data to draw from: give some, or set beta to 0")
         counts = ((self.offline, offline), (self.online, size - offline))
-        parts = [(source, *source.replay.draw(n, rng)) for source, n in counts if source and n]
+        parts = [(source, *source.draw(n, importance, rng)) for source, n in counts if source and n]
         drawn = [(source, slots) for source, slots, _ in parts]
-        weights = [
-            importance_weights(probability, len(source.replay), importance)
-            for source, _, probability in parts
-        ]
+        weights = [weight for _, _, weight in parts]
         rows = _joined([s.replay.gather(slots, s.n_step, self.gamma) for s, slots in drawn])
         one_step = rows
         if with_one_step and any(source.n_step > 1 for source, _ in drawn):
