@@ -75,22 +75,22 @@ class Priorities:
 
     def draw(self, count: int, rng: np.random.Generator) -> tuple[IntArray, FloatArray]:
         """Draw slots and their probabilities: one from each of `count` equal parts of the total."""
-        total = self.total
+        upto = self._root.cumsum()
+        total = float(upto[-1])
         if total <= 0.0:
             raise HyqError("there is nothing to draw: every priority is 0")
         draws = np.arange(count)
         rest = (draws + rng.random(count)) * (total / count)
         # Rounding may carry `rest` to the end of the sums. Short of it, the first child whose
         # cumulative sum exceeds `rest` has raised that sum, so its priority is not 0.
-        upto = self._root.cumsum()
-        rest = np.minimum(rest, np.nextafter(upto[-1], 0.0))
-        node = upto.searchsorted(rest, side="right")
-        rest -= np.where(node > 0, upto[node - 1], 0.0)
+        node = upto.searchsorted(np.minimum(rest, np.nextafter(total, 0.0)), side="right")
+        rest -= upto[node] - self._root[node]
         for level in self._levels:
-            upto = level.take(node, axis=0).cumsum(axis=1)
-            rest = np.minimum(rest, np.nextafter(upto[:, -1], 0.0))
+            rows = level.take(node, axis=0)
+            upto = rows.cumsum(axis=1)
+            rest = np.maximum(np.minimum(rest, np.nextafter(upto[:, -1], 0.0)), 0.0)
             child = (upto > rest[:, None]).argmax(axis=1)
-            rest -= np.where(child > 0, upto[draws, child - 1], 0.0)
+            rest -= upto[draws, child] - rows[draws, child]
             node = node * FAN_OUT + child
         return node, self._levels[-1].reshape(-1)[node] / total
 
