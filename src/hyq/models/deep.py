@@ -191,7 +191,7 @@ class TorchNetwork(nn.Module):
     def _as_image(self, observation: torch.Tensor) -> torch.Tensor:
         """Arrange frames and colours as channels, which come last in memory.
 
-        So arranged, CPUs go back through a convolution a third faster.
+        So arranged, one thread of a CPU went through the convolutions and back a third faster.
         """
         assert self.image_shape is not None
         if self.colours_last:
@@ -273,7 +273,7 @@ def make_learner(
 
 
 def has_bfloat16(device: str) -> bool:
-    """Tell whether a device computes in bfloat16; emulated, it is a hundred times slower."""
+    """Tell whether a device computes in bfloat16; emulated, it is tens of times slower."""
     if device.startswith("cuda"):
         return torch.cuda.is_bf16_supported()
     return device == "cpu" and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
