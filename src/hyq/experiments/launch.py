@@ -106,13 +106,17 @@ def launch(
     under_way: dict[Future[Outcome], Run] = {}
     try:
         while waiting or under_way:
-            while waiting and len(under_way) < workers:
-                run = waiting.pop()
-                under_way[pool.submit(execute, directory.path, run)] = run
-            done, _ = wait(under_way, timeout=beat, return_when=FIRST_COMPLETED)
+            broken = False
+            while waiting and len(under_way) < workers and not broken:
+                try:
+                    under_way[pool.submit(execute, directory.path, waiting[-1])] = waiting[-1]
+                    waiting.pop()
+                except BrokenProcessPool:  # a worker died since the last look
+                    broken = True
+            patience = None if broken else beat  # all of a broken pool's futures end soon
+            done, _ = wait(under_way, timeout=patience, return_when=FIRST_COMPLETED)
             if not done:
                 yield None
-            broken = False
             for future in done:
                 run = under_way.pop(future)
                 try:
