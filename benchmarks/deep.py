@@ -285,6 +285,8 @@ def show(results: list[dict[str, Any]], problems: list[Problem]) -> dict[str, fl
     ratios: dict[str, float] = {}
     for problem in problems:
         rows = [r for r in results if r["problem"] == problem and "steps_per_second" in r]
+        if not rows:
+            continue
         rivals = [r["steps_per_second"] for r in rows if not r["program"].startswith("hyq")]
         table = Table(title=problem, title_justify="left")
         for name in ("program", "threads", "steps/s", "update ms", "over fastest peer"):
