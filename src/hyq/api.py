@@ -2,24 +2,20 @@
 
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 
-from hyq.algos.deep_baselines import DEEP_METHODS
-from hyq.algos.hyq_dqn import PRESETS, Report, Training
+from hyq.algos.deep_baselines import DEEP_METHODS, configured
+from hyq.algos.hyq_dqn import Report, Training
 from hyq.core.errors import HyqError
-from hyq.core.schedules import schedule
 from hyq.core.seeding import Streams
 from hyq.data.logs import Logs
 from hyq.envs.make import EnvFactory, make_lanes
 from hyq.models.policy import DeepPolicy
 from hyq.rollout import play
-
-SCHEDULES = ("beta", "epsilon", "learning_rate", "importance")
 
 
 def train(
@@ -49,16 +45,7 @@ def train(
         on_report: Called with every report and the mean return of its evaluation.
         settings: Fields of `hyq.DeepConfig`; schedules may be numbers or text.
     """
-    if method not in DEEP_METHODS:
-        raise HyqError(f"no method {method!r}: choose from {', '.join(DEEP_METHODS)}")
-    if preset not in PRESETS:
-        raise HyqError(f"no preset {preset!r}: choose from {', '.join(PRESETS)}")
-    given: dict[str, Any] = {k: schedule(v) if k in SCHEDULES else v for k, v in settings.items()}
-    try:
-        chosen = replace(PRESETS[preset], online_steps=online_steps, **given)
-    except TypeError:
-        raise HyqError(f"unknown setting among {', '.join(settings)}: see hyq.DeepConfig") from None
-    config = DEEP_METHODS[method].adjust(chosen)
+    config = configured(method, preset, online_steps=online_steps, **settings)
     streams = Streams(seed)
     training = Training(
         config, make_lanes(env, config.lanes), data, streams, DEEP_METHODS[method].objective(config)

@@ -9,12 +9,12 @@ Every loss is a mean over the minibatch in which each row counts with its import
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from typing import Literal
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Literal
 
 import numpy as np
 
-from hyq.algos.hyq_dqn import DeepConfig, Judged, Objective, TemporalDifference
+from hyq.algos.hyq_dqn import PRESETS, DeepConfig, Judged, Objective, TemporalDifference
 from hyq.core.errors import HyqError
 from hyq.core.schedules import schedule
 from hyq.core.targets import (
@@ -269,3 +269,24 @@ DEEP_METHODS: dict[str, DeepMethod] = {
     ),
 }
 """Every deep method by name."""
+
+
+def configured(method: str, preset: str, **settings: Any) -> DeepConfig:
+    """Return a preset with some settings changed, and then what the method changes about it.
+
+    Schedules may be given as numbers or as text.
+    """
+    if method not in DEEP_METHODS:
+        raise HyqError(f"no method {method!r}: choose from {', '.join(DEEP_METHODS)}")
+    if preset not in PRESETS:
+        raise HyqError(f"no preset {preset!r}: choose from {', '.join(PRESETS)}")
+    unknown = settings.keys() - {setting.name for setting in fields(DeepConfig)}
+    if unknown:
+        raise HyqError(f"unknown setting {', '.join(sorted(unknown))}: see hyq.DeepConfig")
+    for name in SCHEDULES & settings.keys():
+        settings[name] = schedule(settings[name])
+    return DEEP_METHODS[method].adjust(replace(PRESETS[preset], **settings))
+
+
+SCHEDULES = {"beta", "epsilon", "learning_rate", "importance"}
+"""The settings that change with time."""

@@ -4,16 +4,15 @@ import json
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
-from hyq.algos.deep_baselines import DEEP_METHODS
-from hyq.algos.hyq_dqn import PRESETS, DeepConfig, Report, Training
+from hyq.algos.deep_baselines import DEEP_METHODS, configured
+from hyq.algos.hyq_dqn import DeepConfig, Report, Training
 from hyq.core.errors import HyqError
-from hyq.core.schedules import schedule
 from hyq.core.seeding import Streams
 from hyq.core.types import Array, FloatArray
 from hyq.data.logs import Logs
@@ -26,7 +25,6 @@ from hyq.rollout import play
 
 CONFIRMING_EPISODES = 100
 """Fresh episodes that must confirm a threshold, so that no lucky evaluation counts."""
-SCHEDULES = ("beta", "epsilon", "learning_rate", "importance")
 
 
 @dataclass(frozen=True)
@@ -116,10 +114,6 @@ class DeepRun:
 
     def __post_init__(self) -> None:
         """Refuse what cannot run, before anything is made."""
-        if self.method not in DEEP_METHODS:
-            raise HyqError(f"no method {self.method!r}: choose from {', '.join(DEEP_METHODS)}")
-        if self.preset not in PRESETS:
-            raise HyqError(f"no preset {self.preset!r}: choose from {', '.join(PRESETS)}")
         if self.seed < 0 or self.evaluation_episodes < 0 or self.evaluate_every < 1:
             raise HyqError("seed and evaluation_episodes must not be negative, nor the period 0")
         _ = self.parameters, self.config
@@ -144,8 +138,7 @@ class DeepRun:
             for field in fields(self)
             if field.name in known and getattr(self, field.name) is not None
         }
-        given |= {name: schedule(given[name]) for name in SCHEDULES if name in given}
-        return DEEP_METHODS[self.method].adjust(replace(PRESETS[self.preset], **given))
+        return configured(self.method, self.preset, **given)
 
     @property
     def id(self) -> str:
