@@ -79,6 +79,7 @@ def test_images_that_are_views_or_of_another_type_are_stored_right() -> None:
 def test_images_are_compressed_and_vectors_are_not() -> None:
     assert isinstance(frames_for(2, (84, 84), np.uint8), CompressedFrames)
     assert isinstance(frames_for(2, (84, 84, 3), "uint8"), CompressedFrames)
+    assert isinstance(frames_for(2, (42, 42), np.uint8), PlainFrames)
     assert isinstance(frames_for(2, (128,), np.uint8), PlainFrames)
     assert isinstance(frames_for(2, (84, 84), np.float32), PlainFrames)
 

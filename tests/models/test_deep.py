@@ -11,7 +11,9 @@ import pytest
 from hyq.core.errors import HyqError
 from hyq.core.types import Array, FloatArray
 from hyq.models.deep import (
+    FAINTEST,
     NATURE,
+    NORMALISED_CONVOLUTIONS,
     SMALL_CONVOLUTIONS,
     AdamSettings,
     InputScaling,
@@ -242,6 +244,45 @@ def test_images_of_any_layout_are_seen_alike(
     plain = replace(IMAGES, shape=channels.shape[1:])
     seen, expected = in_torch(described).outputs(rows), in_torch(plain).outputs(channels)
     np.testing.assert_allclose(seen, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("shape", [(2, 42, 42), (42, 42, 3), (2, 42, 42, 3)])
+def test_standard_pixels_are_scaled_each_by_itself_in_any_layout(shape: tuple[int, ...]) -> None:
+    rng = np.random.default_rng(0)
+    sample = rng.integers(256, size=(200, *shape), dtype=np.uint8)
+    sample.reshape(200, -1)[:, 0] = 7  # never changes
+    scaling = InputScaling.standard_pixels(sample)
+    scaled = (sample - scaling.shift) * scaling.scale
+    np.testing.assert_allclose(scaled.mean(axis=0), 0.0, atol=1e-3)
+    assert scaling.scale.flat[0] == 1 / FAINTEST
+    np.testing.assert_allclose(np.delete(scaled.std(axis=0).ravel(), 0), 1.0, rtol=1e-3)
+
+    described = replace(IMAGES, shape=shape, scaling=scaling)
+    unscaled = replace(
+        described, scaling=InputScaling(np.zeros((), np.float32), np.ones((), np.float32))
+    )
+    np.testing.assert_allclose(
+        in_torch(described).outputs(sample[:ROWS]),
+        in_torch(unscaled).outputs(scaled[:ROWS].astype(np.float32)),
+        atol=1e-4,
+    )
+
+
+def test_normalised_layers_do_not_feel_the_size_of_what_enters_them() -> None:
+    described = Network((4, 42, 42), ACTIONS, NORMALISED_CONVOLUTIONS, InputScaling.pixels())
+    initial = described.initial(np.random.default_rng(0))
+    normalised = [name for name in initial if name.startswith("body.") and initial[name].ndim == 1]
+    assert any(np.all(initial[name] == 1) for name in normalised), "gains start at one"
+    louder = {
+        name: value * 10 if name.startswith("body.5") else value for name, value in initial.items()
+    }
+    rows = observe(np.random.default_rng(1), described)
+    quiet, loud = (
+        TorchLearner(described, start, CLIPPED, "cpu", bfloat16=False).outputs(rows)
+        for start in (initial, louder)
+    )
+    np.testing.assert_allclose(quiet, loud, rtol=1e-2)
+    assert isinstance(make_learner(described, np.random.default_rng(0), CLIPPED), TorchLearner)
 
 
 def test_bfloat16_is_near_float32_but_not_the_same() -> None:

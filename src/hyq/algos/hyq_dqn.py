@@ -104,6 +104,9 @@ class DeepConfig:
     """Frames that make one observation."""
     shrink_by: int = 1
     """Factor by which image frames are averaged down before anything else."""
+    standardise_pixels: bool = False
+    """Scale each pixel by its mean and deviation in the logs, not all alike: in pictures that
+    mostly stay the same, what moves then stands out."""
     life_loss_terminates: bool = False
     """Let the value end where a life is lost, in games that count lives."""
     log_end_terminates: bool = False
@@ -338,7 +341,7 @@ class Training:
             self.lanes.observation.shape[1:],
             self.actions,
             config.network or suitable_network(frame.shape[1:], frame.dtype),
-            suitable_scaling(env, self.replay.offline),
+            suitable_scaling(env, self.replay.offline, config.standardise_pixels),
             self.objective.extra_outputs(self.actions),
         )
         self.learner = make_learner(
@@ -613,17 +616,25 @@ def smallest_side(shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
     return min(shape[-3:-1] if colours_last else shape[-2:])
 
 
-def suitable_scaling(env: VectorEnv, offline: Source | None) -> InputScaling:
+def suitable_scaling(
+    env: VectorEnv, offline: Source | None, standardise_pixels: bool = False
+) -> InputScaling:
     """Scale images to [0, 1]; standardise vectors by the logs, or by the space's bounds."""
     space = env.single_observation_space
     assert isinstance(space, gym.spaces.Box)
     if smallest_side(space.shape, space.dtype) >= 20:
+        if standardise_pixels and offline is not None:
+            return InputScaling.standard_pixels(_observations(offline.replay, 5000))
         return InputScaling.pixels()
     if offline is not None:
-        slots = np.flatnonzero(offline.replay.priorities())
-        slots = slots[:: max(1, len(slots) // 100_000)]
-        return InputScaling.standard(offline.replay.gather(slots, 1, 1.0).observation)
+        return InputScaling.standard(_observations(offline.replay, 100_000))
     if space.is_bounded() and np.abs([space.low, space.high]).max() < 1e3:
         return InputScaling.box(space.low, space.high)
     shape = space.shape
     return InputScaling(np.zeros(shape, np.float32), np.ones(shape, np.float32))
+
+
+def _observations(replay: Replay, about: int) -> Array:
+    """Return about so many observations, evenly spread over the replay."""
+    slots = np.flatnonzero(replay.priorities())
+    return replay.gather(slots[:: max(1, len(slots) // about)], 1, 1.0).observation
