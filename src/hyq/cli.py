@@ -25,10 +25,11 @@ from rich.table import Table
 
 from hyq.algos.deep_baselines import DEEP_METHODS
 from hyq.core.errors import HyqError
+from hyq.core.files import read_json
 from hyq.core.seeding import Streams
 from hyq.data.dataset import Dataset
 from hyq.envs.combination_lock import LockSpec
-from hyq.experiments import deep, lock, runs
+from hyq.experiments import deep, lock, rnd, runs, trainings
 from hyq.experiments.deep import DeepRun
 from hyq.experiments.deep_data import dataset_names
 from hyq.experiments.launch import Event, SuiteDirectory, launch, pending
@@ -39,22 +40,33 @@ from hyq.experiments.montezuma_data import (
     data_render_montezuma,
     data_show_montezuma,
 )
+from hyq.experiments.montezuma_suite import (
+    DATASETS,
+    FILM_EPISODES,
+    films_to_make,
+    write_datasets,
+)
 from hyq.experiments.records import RunDirectory
+from hyq.experiments.rnd import RNDRun
 from hyq.experiments.runs import Run
 from hyq.experiments.specs import LockRun
-from hyq.experiments.suites import SUITES, Preset, Suite
+from hyq.experiments.suites import SUITES, Preset, Suite, montezuma_suite
 from hyq.experts.lock import LockData, lock_dataset
 from hyq.report.deep import deep_table, draw_deep_curves, watch_deep
 from hyq.report.figure import draw_suite
+from hyq.report.film import film
 from hyq.report.inspect import data_inspect, evaluate
 from hyq.report.lock import draw_learning_curves, result_table
+from hyq.report.montezuma import report_montezuma
 from hyq.report.page import write_page
+from hyq.report.rnd import watch_rnd
 from hyq.report.runs import RunResult
 from hyq.report.suite import SuiteResult, suite_table
 from hyq.report.tensorboard import to_tensorboard
 from hyq.report.theory import reproduce_theory
 
 console = Console()
+RND_SUMMARY = "PPO with a bonus for what a random network's predictor does not know yet; no logs"
 Directory = Annotated[Path, tyro.conf.Positional]
 
 
@@ -96,8 +108,33 @@ def run_deep(
     _watch_deep(spec, deep.start(spec, out), out, tensorboard)
 
 
+def run_rnd(
+    spec: tyro.conf.OmitArgPrefixes[RNDRun], *, out: Path, tensorboard: bool = False
+) -> None:
+    """Train PPO with the bonus of random network distillation, without any logs.
+
+    The online baseline for sparse rewards, on any Gymnasium environment with discrete actions:
+    hyq run rnd --env hyq/Montezuma-v0 --preset cpu --online-steps 1000000 --out runs/rnd
+
+    Args:
+        spec: What to run.
+        out: New directory for the records, the curve, the checkpoints and the last policy.
+        tensorboard: Write TensorBoard event files too, under OUT/tensorboard.
+    """
+    _watch_rnd(spec, rnd.start(spec, out), out, tensorboard)
+
+
+def _watch_rnd(
+    spec: RNDRun, progress: Iterator[trainings.Progress], out: Path, tensorboard: bool = False
+) -> None:
+    if tensorboard:
+        progress = to_tensorboard(progress, out / "tensorboard")
+    watch_rnd(progress, spec, console)
+    _report_deep([out], out / "curve.png")
+
+
 def _watch_deep(
-    spec: DeepRun, progress: Iterator[deep.Progress], out: Path, tensorboard: bool = False
+    spec: DeepRun, progress: Iterator[trainings.Progress], out: Path, tensorboard: bool = False
 ) -> None:
     if tensorboard:
         progress = to_tensorboard(progress, out / "tensorboard")
@@ -114,6 +151,8 @@ def methods() -> None:
     console.print("hyq run deep --method ...")
     for name, method in DEEP_METHODS.items():
         console.print(f"  [bold]{name:<14}[/] {method.summary}", highlight=False)
+    console.print("hyq run rnd")
+    console.print(f"  [bold]{'rnd':<14}[/] {RND_SUMMARY}", highlight=False)
 
 
 def data_list() -> None:
@@ -132,6 +171,8 @@ def resume(out: Directory) -> None:
     settings = RunDirectory.open(out).manifest
     if settings["experiment"] == "deep":
         _watch_deep(deep.deep_run(settings["spec"]), progress, out)  # type: ignore[arg-type]
+    elif settings["experiment"] == "rnd":
+        _watch_rnd(rnd.rnd_run(settings["spec"]), progress, out)  # type: ignore[arg-type]
     else:
         watch(progress)  # type: ignore[arg-type]
         report(out, picture=out / "curve.png")
@@ -157,10 +198,38 @@ def reproduce(
         retry: Run again what failed before.
         ray: Run on a Ray cluster instead: its address, or 'local' to start one here.
     """
+    _run_suite(
+        SUITES[suite](preset), out or Path("runs") / f"{suite}-{preset}", workers, retry, ray
+    )
+
+
+def reproduce_montezuma(
+    *,
+    online_steps: int = 3_000_000,
+    out: Path | None = None,
+    workers: int = os.cpu_count() or 1,
+    retry: bool = False,
+    ray: str | None = None,
+) -> None:
+    """Compare Hy-Q with the baselines on Montezuma's Revenge, or go on with it; hours to days.
+
+    Args:
+        online_steps: Steps of every run that acts; the others make as many updates.
+        out: Directory of the suite; where it exists already, only what is missing is run.
+        workers: Runs at a time, one thread each.
+        retry: Run again what failed before.
+        ray: Run on a Ray cluster instead: its address, or 'local' to start one here.
+    """
+    if online_steps < 1:
+        raise HyqError(f"online_steps must be at least 1, got {online_steps}")
+    chosen = montezuma_suite(online_steps)
+    _run_suite(chosen, out or Path("runs") / "montezuma", workers, retry, ray)
+
+
+def _run_suite(chosen: Suite, out: Path, workers: int, retry: bool, ray: str | None) -> None:
     if workers < 1:
         raise HyqError(f"workers must be at least 1, got {workers}")
-    chosen = SUITES[suite](preset)
-    directory = SuiteDirectory.prepare(out or Path("runs") / f"{suite}-{preset}", chosen)
+    directory = SuiteDirectory.prepare(out, chosen)
     todo = pending(directory, chosen, retry)
     if ray is None:
         events = launch(directory, todo, workers)
@@ -226,11 +295,26 @@ def report_suite(path: Directory) -> None:
     Args:
         path: The suite's directory.
     """
+    if read_json(path / "suite.json").get("suite") == "montezuma":
+        _record_montezuma(path)
+        report_montezuma(path, console)
+        return
     result = SuiteResult.read(path)
     draw_suite(result, path / "figure.png")
     write_page(result, path / "report.html", Streams(0).generator("report"))
     console.print(suite_table(result, Streams(0).generator("report")))
     console.print(f"figure: {path / 'figure.png'}   page: {path / 'report.html'}")
+
+
+def _record_montezuma(path: Path) -> None:
+    """Film the policies that have ended since the last report, and look at the data once."""
+    with Bar(*Bar.get_default_columns(), TimeElapsedColumn(), console=console) as bar:
+        if not (path / DATASETS).exists():
+            task = bar.add_task("looking at the datasets")
+            write_datasets(path, lambda done, all_: bar.update(task, completed=done, total=all_))
+        for missing in films_to_make(path):
+            task = bar.add_task(f"filming {missing.place.name}", total=FILM_EPISODES)
+            missing.make(lambda done, task=task: bar.update(task, completed=done))  # type: ignore[misc]
 
 
 def data_make_lock(
@@ -296,7 +380,7 @@ def report(
     if not paths:
         raise HyqError("name at least one run's directory")
     kinds = {RunDirectory.open(path).manifest.get("experiment") for path in paths}
-    if kinds == {"deep"}:
+    if kinds <= {"deep", "rnd"}:
         _report_deep(paths, picture)
         return
     if kinds != {"lock"}:
@@ -338,10 +422,13 @@ VERBS: dict[str, Callable[..., None]] = {
     "demo": demo,
     "run lock": run_lock,
     "run deep": run_deep,
+    "run rnd": run_rnd,
     "resume": resume,
     "methods": methods,
     "reproduce theory": reproduce_theory,
+    "reproduce montezuma": reproduce_montezuma,
     "reproduce": reproduce,
+    "film": film,
     "report suite": report_suite,
     "report": report,
     "data make lock": data_make_lock,

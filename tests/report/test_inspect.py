@@ -14,6 +14,7 @@ from hyq.experiments.theory import Case, Plan
 from hyq.experts.lock import lock_dataset
 from hyq.report.inspect import data_inspect, evaluate
 from hyq.report.theory import curve, read_rows, report_theory, reproduce_theory, slope
+from tests.coverage.test_cells import mixture
 
 
 class Page(HTMLParser):
@@ -46,7 +47,7 @@ def test_inspect_prints_a_verdict_and_writes_one_file(
     lock: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     page = tmp_path / "page.html"
-    data_inspect(lock / "data", policy=lock / "policy", features="network", page=page)
+    data_inspect(str(lock / "data"), policy=lock / "policy", features="network", page=page)
     said = " ".join(capsys.readouterr().out.split())
     assert "COVERED" in said
     assert "6,000 in 6 steps" in said
@@ -60,8 +61,64 @@ def test_inspect_prints_a_verdict_and_writes_one_file(
 def test_inspect_without_a_policy(
     lock: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    data_inspect(lock / "data", page=tmp_path / "page.html")
+    data_inspect(str(lock / "data"), page=tmp_path / "page.html")
     assert "best tenth" in " ".join(capsys.readouterr().out.split())
+
+
+def test_datasets_by_step_are_ranked_for_a_policy(
+    lock: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lock_dataset(LockSpec(horizon=6), "occupancy", 6000).save(tmp_path / "occupancy")
+    names = [str(tmp_path / "occupancy"), str(lock / "data")]
+    with pytest.raises(HyqError, match="--policy"):
+        data_inspect(*names, page=tmp_path / "page.html")
+    page = tmp_path / "page.html"
+    data_inspect(*names, policy=lock / "policy", features="network", page=page)
+    said = "".join(capsys.readouterr().out.split())
+    assert f"Easiestfirst:{lock / 'data'}<{tmp_path / 'occupancy'}." in said
+    assert (tmp_path / "page-data.html").exists()
+    assert (tmp_path / "page-occupancy.html").exists()
+
+
+def test_episodes_are_ranked_by_their_best(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, share in (("poor", 0.3), ("rich", 0.9)):
+        mixture(share, seed=1).save(tmp_path / name)
+    names = [str(tmp_path / "poor"), str(tmp_path / "rich")]
+    page = tmp_path / "page.html"
+    data_inspect(*names, page=page)
+    said = "".join(capsys.readouterr().out.split())
+    assert f"Easiestfirst:{tmp_path / 'rich'},{tmp_path / 'poor'}." in said
+    read = Page(page.read_text())
+    assert all(link.startswith("data:") for link in read.links)
+    for word in ("WELL COVERED", "C_pi", "4,000 in 100 episodes"):
+        assert word in read.text
+
+
+def test_a_named_dataset_is_inspected(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data_inspect("mountaincar/half", page=tmp_path / "page.html")
+    said = " ".join(capsys.readouterr().out.split())
+    assert "20,037 in 134 episodes" in said
+    assert "mountaincar/half: WELL COVERED" in said
+
+
+@pytest.mark.parametrize(
+    ("names", "policy", "says"),
+    [
+        ([], None, "at least one"),
+        (["nowhere"], None, "no dataset 'nowhere'"),
+        (["mountaincar/half", "mountaincar/half"], None, "once"),
+        (["mountaincar/half"], Path("policy"), "name no policy"),
+        (["mountaincar/half", "{lock}/data"], None, "cannot be compared"),
+    ],
+)
+def test_inspections_that_make_no_sense(
+    names: list[str], policy: Path | None, says: str, lock: Path, tmp_path: Path
+) -> None:
+    given = [name.format(lock=lock) for name in names]
+    with pytest.raises(HyqError, match=says):
+        data_inspect(*given, policy=policy, page=tmp_path / "page.html")
 
 
 def test_evaluate_prints_an_interval(lock: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -34,6 +34,7 @@ from hyq.data.replay import Replay
 from hyq.envs.make import check_spaces
 from hyq.models.deep import (
     NATURE,
+    NORMALISED_CONVOLUTIONS,
     SMALL_CONVOLUTIONS,
     AdamSettings,
     InputScaling,
@@ -172,14 +173,14 @@ PAPER_MONTEZUMA = DeepConfig(
 
 CPU_MONTEZUMA = DeepConfig(
     online_steps=3_000_000,
-    pretraining=1500,
+    pretraining=3000,
     n_value=16,
     n_target=4000,
-    batch_size=128,
-    beta=PiecewiseLinear(((0, 0.5), (500e3, 0.2))),
+    batch_size=64,
+    beta=schedule(0.5),
     epsilon=PiecewiseLinear(((0, 0.25), (250e3, 0.1), (1e6, 0.01))),
-    steady_lanes=3,
-    learning_rate=schedule(2.5e-4),
+    steady_lanes=8,
+    learning_rate=schedule(5e-4),
     adam=AdamSettings(epsilon=1e-6),
     n_step=10,
     n_step_offline=60,
@@ -190,12 +191,14 @@ CPU_MONTEZUMA = DeepConfig(
     lanes=16,
     stack=4,
     shrink_by=2,
+    standardise_pixels=True,
     life_loss_terminates=True,
     log_end_terminates=True,
-    network=SMALL_CONVOLUTIONS,
+    network=NORMALISED_CONVOLUTIONS,
     report_every=10_000,
 )
-"""For Montezuma's Revenge on two cores: a smaller network on smaller pictures, longer returns."""
+"""For Montezuma's Revenge on two cores: a small normalised network on smaller pictures, half the
+replay of the paper, and longer returns."""
 
 PRESETS: dict[str, DeepConfig] = {
     "default": DeepConfig(),

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import gymnasium as gym
+from gymnasium.envs.registration import load_env_creator
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
 from hyq.core.errors import HyqError
@@ -48,6 +49,25 @@ def make_lanes(
         made = vector([one] * lanes, autoreset_mode=AutoresetMode.DISABLED)
     check_spaces(made)
     return made
+
+
+def make_filmed(env: str, *, wrappers: Sequence[str] = (), **parameters: Any) -> gym.Env[Any, Any]:
+    """Make one copy of what `make_lanes` makes, which can also render itself as pictures."""
+    _known(env)
+    if env in NATIVE:
+        parameters.setdefault("stack", 1)
+        parameters.pop("num_threads", None)  # says how lanes are shared out; one copy has none
+    if "rgb_array" not in _render_modes(env):
+        raise HyqError(f"{env!r} cannot be filmed: it does not render pictures (rgb_array)")
+    return env_factory(env, wrappers, render_mode="rgb_array", **parameters)()
+
+
+def _render_modes(env_id: str) -> Sequence[str]:
+    """Say how an environment can be looked at, by what its class announces."""
+    entry = gym.spec(env_id.rpartition(":")[2]).entry_point
+    made = load_env_creator(entry) if isinstance(entry, str) else entry
+    modes: Sequence[str] = getattr(made, "metadata", {}).get("render_modes", ())
+    return modes
 
 
 def check_spaces(env: VectorEnv) -> None:

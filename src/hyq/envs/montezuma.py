@@ -31,6 +31,7 @@ from hyq.core.types import Array, FloatArray
 GAME = "montezuma_revenge"
 ACTIONS = 18
 FRAME_SKIP = 4
+FRAMES_A_SECOND = 60
 STICKINESS = 0.25
 STEP_LIMIT = 4500
 SIDE = 84
@@ -56,8 +57,20 @@ FALLING = 88
 JOYSTICK = 102
 """The stick's last position: it differs between actions even where nothing else does."""
 
+START_ROOM = 1
+FLOORS = (range(3), range(3, 8), range(8, 15), range(15, 24))
+"""The rooms of the first level's pyramid, floor by floor from the top, each from left to right."""
+
 Frame = NDArray[np.uint8]
 Flags = NDArray[np.bool_]
+
+
+def room_place(room: int) -> tuple[int, int]:
+    """Return a room's floor, from the top, and how far it is to the right of the middle."""
+    for floor, rooms in enumerate(FLOORS):
+        if room in rooms:
+            return floor, room - rooms[len(rooms) // 2]
+    raise HyqError(f"the pyramid's rooms are 0 to {FLOORS[-1][-1]}, got {room}")
 
 
 def emulator(
@@ -85,12 +98,23 @@ def _start(ale: ALEInterface, seed: int) -> None:
 class Montezuma(gym.Env[Frame, np.int64]):
     """One game. Observations are the last `stack` pictures, newest last, black before the start.
 
-    `info` has the `room`, the `score` so far and the `lives` left.
+    `info` has the `room`, the `score` so far and the `lives` left; `render` gives the screen as a
+    person sees it.
     """
 
-    def __init__(self, stack: int = 4, step_limit: int = STEP_LIMIT) -> None:
+    metadata = {  # noqa: RUF012
+        "render_modes": ["rgb_array"],
+        "render_fps": FRAMES_A_SECOND // FRAME_SKIP,
+    }
+
+    def __init__(
+        self, stack: int = 4, step_limit: int = STEP_LIMIT, render_mode: str | None = None
+    ) -> None:
         """Start an emulator; `reset` starts the game."""
         _check_at_least_one(stack=stack, step_limit=step_limit)
+        if render_mode not in (None, *self.metadata["render_modes"]):
+            raise HyqError(f"render_mode must be 'rgb_array' or None, got {render_mode!r}")
+        self.render_mode = render_mode
         self.observation_space = gym.spaces.Box(0, 255, (stack, SIDE, SIDE), np.uint8)
         self.action_space = gym.spaces.Discrete(ACTIONS)
         self.ale: ALEInterface | None = None
@@ -138,6 +162,12 @@ class Montezuma(gym.Env[Frame, np.int64]):
         self._finished = terminated or truncated
         observation = np.stack(self._pictures)
         return observation, float(reward), terminated, truncated, self._info(self.ale)
+
+    def render(self) -> Frame:
+        """Return the newest screen in colour, 210x160."""
+        if self.ale is None:
+            raise gym.error.ResetNeeded("there is no screen yet: call reset() before render()")
+        return self.ale.getScreenRGB()
 
     def _info(self, ale: ALEInterface) -> dict[str, Any]:
         room = int(ale.getRAM()[ROOM])

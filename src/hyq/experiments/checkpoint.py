@@ -4,10 +4,11 @@ What an iteration adds never changes afterwards, so each gets a file of its own;
 `state.safetensors`, which is replaced last and in one piece and says how many of the others count.
 """
 
+import contextlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from safetensors import SafetensorError
@@ -47,6 +48,41 @@ def _addition(directory: Path, iteration: int) -> Path:
     return directory / f"added-{iteration:05d}.safetensors"
 
 
+class Restorable(Protocol):
+    """A training that can say all it depends on, and come back to it."""
+
+    def snapshot(self) -> Snapshot:
+        """Copy the state out."""
+        ...
+
+    def restore(self, replaced: Mapping[str, Array]) -> None:
+        """Come back to a snapshot."""
+        ...
+
+
+class StateCheckpoint:
+    """Checkpoints of a training that keeps no data: one file, replaced in one piece."""
+
+    def __init__(self, directory: Path) -> None:
+        """Keep checkpoints in `directory`."""
+        self._path = directory / "state.safetensors"
+
+    def save(self, training: Restorable, about: Mapping[str, Any]) -> None:
+        """Write the training's state, and with it what `about` says of the run."""
+        self._path.parent.mkdir(exist_ok=True)
+        save_arrays(self._path, {**training.snapshot().replaced, "about": _as_bytes(about)})
+
+    def load(self, training: Restorable) -> dict[str, Any]:
+        """Bring a new training to the newest state; return what was said of the run, if any."""
+        if not self._path.exists():
+            return {}
+        replaced = load_arrays(self._path)
+        about: dict[str, Any] = json.loads(replaced.pop("about").tobytes())
+        with _of_one_configuration(self._path):
+            training.restore(replaced)
+        return about
+
+
 class RingCheckpoint:
     """Checkpoints of a training whose replay is a ring: each writes what the ring took in since.
 
@@ -72,11 +108,8 @@ class RingCheckpoint:
             (earlier, ends) for earlier, ends in self._parts if (np.array(ends) > oldest).any()
         ]
         self._parts.append((number, written.tolist()))
-        words = json.dumps({**about, "parts": self._parts}).encode()
-        save_arrays(
-            self._directory / "state.safetensors",
-            {**snapshot.replaced, "about": np.frombuffer(words, np.uint8)},
-        )
+        words = _as_bytes({**about, "parts": self._parts})
+        save_arrays(self._directory / "state.safetensors", {**snapshot.replaced, "about": words})
         kept = {self._part(number) for number, _ in self._parts}
         for path in self._directory.glob("part-*.safetensors"):
             if path not in kept:
@@ -91,14 +124,25 @@ class RingCheckpoint:
         about: dict[str, Any] = json.loads(replaced.pop("about").tobytes())
         self._parts = [(number, ends) for number, ends in about.pop("parts")]
         appended = [load_arrays(self._part(number)) for number, _ in self._parts]
-        try:
+        with _of_one_configuration(path):
             training.restore(replaced, appended)
-        except (KeyError, ValueError):
-            raise HyqError(f"{path} is of another configuration: resume it with its own") from None
         return about
 
     def _part(self, number: int) -> Path:
         return self._directory / f"part-{number:05d}.safetensors"
+
+
+def _as_bytes(about: Mapping[str, Any]) -> Array:
+    return np.frombuffer(json.dumps(about).encode(), np.uint8)
+
+
+@contextlib.contextmanager
+def _of_one_configuration(path: Path) -> Iterator[None]:
+    """Say in one line that a saved state does not fit the training it is to bring back."""
+    try:
+        yield
+    except (KeyError, ValueError, RuntimeError):
+        raise HyqError(f"{path} is of another configuration: resume it with its own") from None
 
 
 def save_arrays(path: Path, arrays: Mapping[str, Array]) -> None:

@@ -1,8 +1,6 @@
 """Runs of the deep methods on any Gymnasium environment: watched, recorded, killed, resumed."""
 
-import json
 import time
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -14,17 +12,13 @@ from hyq.algos.deep_baselines import DEEP_METHODS, configured
 from hyq.algos.hyq_dqn import DeepConfig, Report, Training
 from hyq.core.errors import HyqError
 from hyq.core.seeding import Streams
-from hyq.core.types import Array, FloatArray
+from hyq.core.types import Array
 from hyq.data.logs import Logs
 from hyq.envs.make import VectorEnv, make_lanes
 from hyq.experiments.checkpoint import RingCheckpoint
 from hyq.experiments.deep_data import named_logs
 from hyq.experiments.records import RunDirectory
-from hyq.models.policy import DeepPolicy
-from hyq.rollout import play
-
-CONFIRMING_EPISODES = 100
-"""Fresh episodes that must confirm a threshold, so that no lucky evaluation counts."""
+from hyq.experiments.trainings import Progress, as_file_name, json_object, record
 
 
 @dataclass(frozen=True)
@@ -121,13 +115,7 @@ class DeepRun:
     @property
     def parameters(self) -> dict[str, Any]:
         """Parameters of the environment."""
-        try:
-            parameters = json.loads(self.env_parameters)
-        except ValueError:
-            parameters = None
-        if not isinstance(parameters, dict):
-            raise HyqError(f"env_parameters must be a JSON object, got {self.env_parameters!r}")
-        return parameters
+        return json_object(self.env_parameters)
 
     @property
     def config(self) -> DeepConfig:
@@ -153,7 +141,7 @@ class DeepRun:
         )
         data = self.data or "no-data"
         name = f"{self.method}-{self.env}-{data}{details}-s{self.seed}"
-        return "".join(c if c.isalnum() or c in "-=._" else "_" for c in name)
+        return as_file_name(name)
 
     def lanes_of(self, count: int) -> VectorEnv:
         """Make `count` copies of the environment."""
@@ -180,14 +168,23 @@ class DeepRun:
             DEEP_METHODS[self.method].objective(config),
         )
 
+    def is_over(self, report: Report) -> bool:
+        """Tell whether a report is the last one."""
+        config = self.config
+        return report.online_steps >= config.online_steps and report.updates >= config.pretraining
 
-@dataclass(frozen=True)
-class Progress:
-    """What a watcher is told after every report."""
+    def player(self, training: Training, rng: np.random.Generator) -> Callable[[Array], Array]:
+        """Return what plays when a policy is judged: the greedy policy, or nearly."""
+        chance = self.evaluation_epsilon
+        if not chance:
+            return training.greedy
 
-    row: dict[str, Any]
-    summary: dict[str, Any] | None
-    """Set on the last one."""
+        def nearly_greedy(observation: Array) -> Array:
+            greedy = training.greedy(observation)
+            explore = rng.random(len(greedy)) < chance
+            return np.where(explore, rng.integers(training.actions, size=len(greedy)), greedy)
+
+        return nearly_greedy
 
 
 def start(spec: DeepRun, out: Path, checkpoint_seconds: float = 120.0) -> Iterator[Progress]:
@@ -201,7 +198,9 @@ def start(spec: DeepRun, out: Path, checkpoint_seconds: float = 120.0) -> Iterat
         "seed": spec.seed,
         "dataset": _describe(logs),
     }
-    return _run(spec, training, RunDirectory.create(out, manifest), began, checkpoint_seconds)
+    directory = RunDirectory.create(out, manifest)
+    checkpoint = RingCheckpoint(directory.checkpoint)
+    return record(spec, training, checkpoint, directory, began, checkpoint_seconds)
 
 
 def resume(out: Path, checkpoint_seconds: float = 120.0) -> Iterator[Progress]:
@@ -215,7 +214,8 @@ def resume(out: Path, checkpoint_seconds: float = 120.0) -> Iterator[Progress]:
     logs = spec.logs()
     if _describe(logs) != manifest["dataset"]:
         raise HyqError(f"the offline data of {out} has changed since the run began")
-    return _run(spec, spec.training(logs), directory, began, checkpoint_seconds)
+    checkpoint = RingCheckpoint(directory.checkpoint)
+    return record(spec, spec.training(logs), checkpoint, directory, began, checkpoint_seconds)
 
 
 def deep_run(settings: Mapping[str, Any]) -> DeepRun:
@@ -230,140 +230,3 @@ def _describe(logs: Logs | None) -> dict[str, Any] | None:
     if logs is None:
         return None
     return {"sha256": logs.digest(), "transitions": len(logs), "provenance": dict(logs.provenance)}
-
-
-def _run(
-    spec: DeepRun,
-    training: Training,
-    directory: RunDirectory,
-    began: float,
-    checkpoint_seconds: float,
-) -> Iterator[Progress]:
-    with directory.only_writer():
-        checkpoint = RingCheckpoint(directory.checkpoint)
-        saved = checkpoint.load(training)
-        judge = Judge(spec, training, directory.path, saved)
-        earlier = saved.get("elapsed", 0.0)
-        last_saved = time.perf_counter()
-        for report in training.run():
-            row = _row(report, judge(report))
-            directory.append(row)
-            elapsed = earlier + time.perf_counter() - began
-            finished = report.online_steps >= training.config.online_steps and (
-                report.updates >= training.config.pretraining
-            )
-            summary = None
-            if finished or (judge.solved_at is not None and spec.stop_when_solved):
-                summary = _summary(spec, judge, report, elapsed)
-                judge.policy().save(directory.path / "last")
-                directory.finish(summary)
-            elif time.perf_counter() - last_saved >= checkpoint_seconds:
-                checkpoint.save(training, {**judge.state(), "elapsed": elapsed})
-                last_saved = time.perf_counter()
-            yield Progress(row, summary)
-            if summary:
-                return
-
-
-class Judge:
-    """Plays the policy on environments of its own, and keeps the best one seen."""
-
-    def __init__(
-        self, spec: DeepRun, training: Training, out: Path, saved: Mapping[str, Any]
-    ) -> None:
-        """Go on from what was judged before an interruption."""
-        self._spec, self._training, self._out = spec, training, out
-        self.best: float | None = saved.get("best")
-        self.last: float | None = saved.get("last")
-        self.solved_at: int | None = saved.get("solved_at")
-        self.recent: deque[float] = deque(saved.get("recent", ()), maxlen=100)
-        """Returns of the newest training episodes."""
-        self._env: VectorEnv | None = None
-
-    def state(self) -> dict[str, Any]:
-        """Return what to keep in a checkpoint."""
-        return {
-            "best": self.best,
-            "last": self.last,
-            "solved_at": self.solved_at,
-            "recent": list(self.recent),
-        }
-
-    def __call__(self, report: Report) -> dict[str, Any]:
-        """Judge the policy of a report, where one is due."""
-        self.recent.extend(total for _, total, _ in report.episodes)
-        judged: dict[str, Any] = {}
-        if self.recent:
-            judged["recent_return"] = float(np.mean(self.recent))
-        spec = self._spec
-        if not spec.evaluation_episodes or report.number % spec.evaluate_every:
-            return judged
-        returns = self._play(spec.evaluation_episodes, "evaluate", report.number)
-        self.last = float(returns.mean())
-        judged["eval_return"] = self.last
-        if self.best is None or self.last > self.best:
-            self.best = self.last
-            self.policy().save(self._out / "best")
-        if spec.threshold is not None and self.solved_at is None and self.last >= spec.threshold:
-            fresh = self._play(CONFIRMING_EPISODES, "confirm", report.number)
-            judged["confirming_return"] = float(fresh.mean())
-            if fresh.mean() >= spec.threshold:
-                self.solved_at = report.online_steps
-        return judged
-
-    def _play(self, episodes: int, name: str, number: int) -> FloatArray:
-        if self._env is None:
-            self._env = self._spec.lanes_of(min(self._spec.evaluation_episodes, 16))
-        config, streams = self._training.config, Streams(self._spec.seed).below(name, number)
-        return play(
-            self._env,
-            self._policy_to_play(streams.generator("explore")),
-            episodes,
-            streams,
-            stack=config.stack,
-            shrink_by=config.shrink_by,
-        )
-
-    def _policy_to_play(self, rng: np.random.Generator) -> Callable[[Array], Array]:
-        chance, actions = self._spec.evaluation_epsilon, self._training.actions
-        if not chance:
-            return self._training.greedy
-
-        def nearly_greedy(observation: Array) -> Array:
-            greedy = self._training.greedy(observation)
-            explore = rng.random(len(greedy)) < chance
-            return np.where(explore, rng.integers(actions, size=len(greedy)), greedy)
-
-        return nearly_greedy
-
-    def policy(self) -> DeepPolicy:
-        """Return the policy of now."""
-        return self._training.policy()
-
-
-def _row(report: Report, judged: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        "iteration": report.number,
-        "online_samples": report.online_steps,
-        "updates": report.updates,
-        **judged,
-        "episodes": report.episodes,
-        **report.metrics,
-        "seconds": dict(report.seconds),
-    }
-
-
-def _summary(spec: DeepRun, judge: Judge, report: Report, elapsed: float) -> dict[str, Any]:
-    named = {name: getattr(spec, name) for name in ("method", "env", "data", "seed")}
-    return {
-        **named,
-        "solved": judge.solved_at is not None,
-        "solved_at": judge.solved_at,
-        "threshold": spec.threshold,
-        "online_samples": report.online_steps,
-        "updates": report.updates,
-        "eval_return": judge.last,
-        "peak_return": judge.best,
-        "recent_return": float(np.mean(judge.recent)) if judge.recent else None,
-        "wall_seconds": elapsed,
-    }

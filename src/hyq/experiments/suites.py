@@ -4,8 +4,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
+from hyq.algos.hyq_dqn import PRESETS
 from hyq.core.errors import HyqError
 from hyq.experiments.deep import DeepRun
+from hyq.experiments.rnd import RNDRun
 from hyq.experiments.runs import Run
 from hyq.experiments.specs import LockRun
 from hyq.experts.lock import LockData
@@ -140,6 +142,58 @@ def deep_suite(preset: Preset) -> Suite:
                 runs += [replace(hybrid, method=m) for m in ("dqfd", "cql", "iql")]
     runs.sort(key=lambda run: DEEP_ORDER.index(run.method))
     return Suite("deep", "Deep Hy-Q on three small problems", tuple(runs))
+
+
+MONTEZUMA = "hyq/Montezuma-v0"
+MONTEZUMA_PARAMETERS = '{"step_limit": 2000, "num_threads": 1}'
+"""One thread a run, because runs share the cores."""
+MONTEZUMA_PRESET = "cpu-montezuma"
+MONTEZUMA_HARD = "montezuma/hard"
+MONTEZUMA_SEEDS = (100, 101, 102)
+MONTEZUMA_EVALUATIONS = 5
+"""Evaluations over a run: each takes as long as thousands of training steps."""
+
+
+def montezuma_suite(online_steps: int) -> Suite:
+    """Compare Hy-Q with DQfD, CQL and BC on three datasets, and with RND, which has none.
+
+    The hardest dataset has three seeds of what acts; the rest is there to see the trend.
+    """
+    reports = online_steps // PRESETS[MONTEZUMA_PRESET].report_every
+    hybrid = DeepRun(
+        env=MONTEZUMA,
+        env_parameters=MONTEZUMA_PARAMETERS,
+        preset=MONTEZUMA_PRESET,
+        online_steps=online_steps,
+        evaluate_every=max(1, reports // MONTEZUMA_EVALUATIONS),
+        evaluation_epsilon=0.01,
+    )
+    alone = RNDRun(
+        env=MONTEZUMA,
+        env_parameters=MONTEZUMA_PARAMETERS,
+        preset="cpu",
+        online_steps=online_steps,
+    )
+    runs: list[Run] = []
+    for seed in MONTEZUMA_SEEDS:
+        acting = [replace(hybrid, method=m, data=MONTEZUMA_HARD, seed=seed) for m in _ACTING]
+        runs += [*acting, replace(alone, seed=seed)]
+        if seed == MONTEZUMA_SEEDS[0]:
+            runs += _on_logs_alone(hybrid, MONTEZUMA_HARD)
+    for data in ("montezuma/medium", "montezuma/easy"):
+        first = replace(hybrid, data=data, seed=MONTEZUMA_SEEDS[0])
+        runs += [replace(first, method=method) for method in _ACTING]
+        runs += _on_logs_alone(hybrid, data)
+    return Suite("montezuma", "Montezuma's Revenge", tuple(runs))
+
+
+_ACTING = ("hyq", "dqfd")
+
+
+def _on_logs_alone(like: DeepRun, data: str) -> list[Run]:
+    """List the methods that never act. They make records by updates, which are few."""
+    once = replace(like, data=data, seed=MONTEZUMA_SEEDS[0], evaluate_every=1)
+    return [replace(once, method=method) for method in ("cql", "bc")]
 
 
 SUITES: dict[str, Callable[[Preset], Suite]] = {

@@ -54,6 +54,26 @@ def statistics(recordings: Iterable[Recording]) -> Statistics:
     )
 
 
+@dataclass(frozen=True)
+class Journey:
+    """How far one episode came."""
+
+    score: int
+    length: int
+    rooms: tuple[int, ...]
+    """In the order of their first visit."""
+
+
+def journey(recording: Recording) -> Journey:
+    """Play a recording again without pictures and see where it goes."""
+    game, score = emulator(recording.seed, stickiness=STICKINESS), 0
+    rooms = {int(game.getRAM()[ROOM]): None}
+    for action in recording.actions.tolist():
+        score += game.act(action)
+        rooms.setdefault(int(game.getRAM()[ROOM]))
+    return Journey(score, len(recording.actions), tuple(rooms))
+
+
 def conditional_entropy(places: list[tuple[int, int, int]], actions: list[int]) -> float:
     """Return H(action | place) of the empirical distribution, in bits."""
     _, place = np.unique(np.array(places), axis=0, return_inverse=True)

@@ -16,7 +16,7 @@ from safetensors.numpy import load, save
 from hyq.core.errors import HyqError
 from hyq.core.files import read_json, write_bytes, write_json
 from hyq.core.images import shrink
-from hyq.core.types import Array
+from hyq.core.types import Array, FloatArray
 from hyq.models.deep import InputScaling, Network, NetworkSpec, TorchNetwork
 
 FORMAT = "hyq-policy-1"
@@ -41,6 +41,11 @@ class DeepPolicy:
 
         A network that was trained on stacked frames wants the same stack, oldest frame first.
         """
+        actions = self.first_action + self.scores(observation).argmax(-1)
+        return actions if actions.ndim else int(actions)
+
+    def scores(self, observation: Array) -> FloatArray:
+        """Return the score of every action for one observation, or a row of them for each."""
         rows = shrink(np.asarray(observation), self.shrink_by)
         single = rows.ndim == len(self.network.shape)
         batch = rows[None] if single else rows
@@ -48,9 +53,8 @@ class DeepPolicy:
             raise HyqError(f"expected observations of {self.network.shape}, got {rows.shape}")
         with torch.inference_mode():
             outputs = self._module(torch.from_numpy(np.ascontiguousarray(batch)))
-        scores = outputs[:, self.first_score : self.first_score + self.network.actions]
-        actions = self.first_action + scores.argmax(1).numpy()
-        return int(actions[0]) if single else actions
+        scores = outputs[:, self.first_score : self.first_score + self.network.actions].numpy()
+        return scores[0] if single else scores
 
     @cached_property
     def _module(self) -> TorchNetwork:

@@ -1,6 +1,6 @@
 """What a person sees of a deep run: a line while it learns, a table and a curve afterwards."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,8 @@ from rich.progress import BarColumn, TextColumn, TimeElapsedColumn, TimeRemainin
 from rich.progress import Progress as Bar
 from rich.table import Table
 
-from hyq.experiments.deep import DeepRun, Progress
+from hyq.experiments.deep import DeepRun
+from hyq.experiments.trainings import Progress
 from hyq.report.runs import RunResult, write_figure
 
 HEADER = (
@@ -24,7 +25,23 @@ HEADER = (
 def watch_deep(progress: Iterator[Progress], spec: DeepRun, console: Console) -> None:
     """Show a run as it goes on: a line a record, and a bar of the whole."""
     config = spec.config
-    console.print(f"[dim]{HEADER}[/]")
+    if config.online_steps:
+        what, total = "online steps", config.online_steps
+    else:
+        what, total = "updates on the logs", config.pretraining
+    watch_training(progress, HEADER, line, what, total, console)
+
+
+def watch_training(
+    progress: Iterator[Progress],
+    header: str,
+    line_of: Callable[[dict[str, Any], int], str],
+    what: str,
+    total: int,
+    console: Console,
+) -> None:
+    """Print a line for every record, given it and the steps before it, above a bar of `total`."""
+    console.print(f"[dim]{header}[/]")
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -33,31 +50,35 @@ def watch_deep(progress: Iterator[Progress], spec: DeepRun, console: Console) ->
         TimeRemainingColumn(),
     )
     with Bar(*columns, console=console) as bar:
-        what = "online steps" if config.online_steps else "updates on the logs"
-        task = bar.add_task(what, total=config.online_steps or config.pretraining)
+        task = bar.add_task(what, total=total)
         before = 0
         for update in progress:
             row = update.row
-            bar.console.print(line(row, before), highlight=False)
+            bar.console.print(line_of(row, before), highlight=False)
             before = row["online_samples"]
             bar.update(task, completed=before or row["updates"])
 
 
 def line(row: dict[str, Any], steps_before: int) -> str:
     """Say in one line what a record holds."""
-    spent = sum(row["seconds"].values())
-    done = row["online_samples"] - steps_before
-    speed = f"{done / spent:,.0f}" if done > 0 and spent else "-"
-    td = f"{_cell(row, 'td_offline')}/{_cell(row, 'td_online')}"
-    promise = f"{_cell(row, 'start_q')}/{_cell(row, 'start_return')}"
+    td = f"{cell(row, 'td_offline')}/{cell(row, 'td_online')}"
+    promise = f"{cell(row, 'start_q')}/{cell(row, 'start_return')}"
     return (
-        f"{row['online_samples']:10,d} {speed:>8} {_cell(row, 'eval_return'):>9} "
-        f"{_cell(row, 'recent_return'):>9} {_cell(row, 'offline_share'):>5} "
-        f"{td:>15} {promise:>18}"
+        f"{row['online_samples']:10,d} {speed(row, steps_before):>8} "
+        f"{cell(row, 'eval_return'):>9} {cell(row, 'recent_return'):>9} "
+        f"{cell(row, 'offline_share'):>5} {td:>15} {promise:>18}"
     )
 
 
-def _cell(row: dict[str, Any], name: str) -> str:
+def speed(row: dict[str, Any], steps_before: int) -> str:
+    """Say how many steps a second a record took."""
+    spent = sum(row["seconds"].values())
+    done = row["online_samples"] - steps_before
+    return f"{done / spent:,.0f}" if done > 0 and spent else "-"
+
+
+def cell(row: dict[str, Any], name: str) -> str:
+    """Show a number of a record in a few characters, or that there is none."""
     value = row.get(name)
     if value is None:
         return "-"
@@ -79,8 +100,8 @@ def deep_table(results: Sequence[RunResult]) -> Table:
         else:
             cells += [
                 "-" if summary["solved_at"] is None else f"{summary['solved_at']:,}",
-                _cell(summary, "eval_return"),
-                _cell(summary, "peak_return"),
+                cell(summary, "eval_return"),
+                cell(summary, "peak_return"),
                 f"{summary['online_samples']:,}",
                 f"{summary['wall_seconds']:,.0f}",
             ]
@@ -93,13 +114,14 @@ def draw_deep_curves(results: Sequence[RunResult], path: Path) -> None:
     figure = Figure(figsize=(7.5, 4.2), layout="constrained")
     axes = figure.add_subplot()
     for number, result in enumerate(results):
-        label = f"{result.spec['method']}, seed {result.spec['seed']}"
+        label: str | None = f"{result.spec['method']}, seed {result.spec['seed']}"
         colour = f"C{number}"
-        for key, style, name in (("eval_return", "-", label), ("recent_return", ":", None)):
+        for key, style in (("eval_return", "-"), ("recent_return", ":")):
             points = [(row["online_samples"], row[key]) for row in result.rows if key in row]
             if points:
                 steps, values = np.array(points).T
-                axes.plot(steps, values, style, color=colour, label=name, linewidth=1.6)
+                axes.plot(steps, values, style, color=colour, label=label, linewidth=1.6)
+                label = None  # a run is named once, by the first of its curves
         threshold = result.spec["threshold"]
         if threshold is not None:
             axes.axhline(threshold, color="#888888", linestyle="--", linewidth=1)
@@ -108,5 +130,6 @@ def draw_deep_curves(results: Sequence[RunResult], path: Path) -> None:
     axes.set_ylabel("return: greedy policy (line), newest episodes (dots)")
     axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
-    figure.legend(loc="outside lower center", ncols=3, frameon=False)
+    if axes.get_legend_handles_labels()[0]:  # none before the first episode has ended
+        figure.legend(loc="outside lower center", ncols=3, frameon=False)
     write_figure(figure, path)

@@ -22,6 +22,7 @@ COLOURS = {
     "dqn": "#9a031e",
     "offline": "#6a994e",
     "iql": "#7b2cbf",
+    "rnd": "#7b2cbf",
 }
 
 

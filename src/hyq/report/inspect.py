@@ -3,7 +3,11 @@
 import base64
 import html
 import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import cmp_to_key
 from io import BytesIO
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated
 
@@ -12,16 +16,20 @@ import tyro
 from matplotlib.figure import Figure
 from rich.box import SIMPLE
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TimeRemainingColumn
 from rich.table import Table
 
 from hyq.core.errors import HyqError
-from hyq.core.files import write_bytes
+from hyq.core.files import read_json, write_bytes
 from hyq.coverage.estimate import Interval
 from hyq.coverage.features import FeatureKind
 from hyq.coverage.fqe import evaluate_saved
 from hyq.coverage.inspect import inspect_dataset
-from hyq.coverage.inspection import Inspection
+from hyq.coverage.inspection import Inspection, easier
+from hyq.data.episodes import FORMAT as EPISODES_FORMAT
+from hyq.data.episodes import Episodes
+from hyq.experiments.deep_data import named_logs
+from hyq.report.episodes import EpisodesInspection, print_episodes, write_episodes_page
 
 SIGNS = {"good": "green", "note": "cyan", "warning": "yellow", "error": "red"}
 BLUE, RED, GREY = "#1f6f8b", "#d1495b", "#888888"
@@ -29,8 +37,7 @@ STEPS_SHOWN = 12
 
 
 def data_inspect(
-    path: Annotated[Path, tyro.conf.Positional],
-    *,
+    *names: Annotated[str, tyro.conf.Positional],
     env: str | None = None,
     policy: Path | None = None,
     features: FeatureKind = "raw",
@@ -39,32 +46,93 @@ def data_inspect(
 ) -> None:
     """Say what is in a dataset, what is wrong with it, and what Hy-Q can compete with given it.
 
+    Several datasets are ranked, the easiest for Hy-Q first. Transitions by step are held against a
+    policy; whole episodes, such as montezuma/hard, against the best of them.
+
     Args:
-        path: The dataset's directory; it may be larger than memory.
+        names: Directories of datasets, which may be larger than memory, or names of 'hyq data
+            list'.
         env: Environment to play the policy in; by default the one the dataset was made in.
         policy: Directory of a run or a saved policy to measure the data against.
         features: Measure coverage in raw observations, random Fourier features, or the last layer
             of the policy's own network.
         episodes: Episodes of the policy to play.
-        page: Where to write the report.
+        page: Where to write the report; of several datasets by step, each has one beside it.
     """
+    if not names:
+        raise HyqError("name at least one dataset")
+    if len(set(names)) != len(names):
+        raise HyqError("name each dataset once")
     console = Console()
-    bar = Progress(
-        "reading", BarColumn(), TaskProgressColumn(), TimeRemainingColumn(), console=console
-    )
-    with bar:
-        task = bar.add_task("reading")
-        found = inspect_dataset(
-            path,
-            env=env,
-            policy=policy,
-            features=features,
-            episodes=episodes,
-            progress=lambda done, total: bar.update(task, completed=done, total=total),
-        )
-    print_inspection(found, console)
-    write_page(found, page)
+    kinds = {_is_by_step(name) for name in names}
+    if len(kinds) > 1:
+        raise HyqError("transitions by step and whole episodes cannot be compared")
+    if kinds == {False}:
+        if env is not None or policy is not None or features != "raw":
+            raise HyqError("whole episodes are held against the best of them: name no policy")
+        _inspect_episodes(names, page, console)
+        return
+    if len(names) > 1 and policy is None:
+        raise HyqError("to rank datasets, name the policy to hold them against (--policy)")
+    found = []
+    for name in names:
+        with _reading(console) as (bar, task):
+            found.append(
+                inspect_dataset(
+                    Path(name),
+                    env=env,
+                    policy=policy,
+                    features=features,
+                    episodes=episodes,
+                    progress=lambda done, total: bar.update(task, completed=done, total=total),
+                )
+            )
+        print_inspection(found[-1], console)
+        place = page if len(names) == 1 else page.with_stem(f"{page.stem}-{Path(name).name}")
+        write_page(found[-1], place)
+        console.print(f"report: {place}")
+    if len(found) > 1:
+        console.print(f"[bold]>[/] Easiest first: {_ranking(found)}.", highlight=False)
+
+
+def _is_by_step(name: str) -> bool:
+    """Tell a directory of transitions by step from whole episodes."""
+    manifest = Path(name) / "manifest.json"
+    if not manifest.exists():
+        return Path(name).exists()  # what is wrong with it is said when it is opened
+    return read_json(manifest).get("format") != EPISODES_FORMAT
+
+
+@contextmanager
+def _reading(console: Console) -> Iterator[tuple[Progress, TaskID]]:
+    columns = ("reading", BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console) as bar:
+        yield bar, bar.add_task("reading", total=None)
+
+
+def _inspect_episodes(names: Sequence[str], page: Path, console: Console) -> None:
+    logs = {name: named_logs(name, seed=0) for name in names}
+    whole = {name: one for name, one in logs.items() if isinstance(one, Episodes)}
+    with _reading(console) as (bar, task):
+        bar.update(task, total=sum(len(one) for one in whole.values()))
+        found = EpisodesInspection.of(whole, lambda rows: bar.advance(task, rows))
+    print_episodes(found, console)
+    write_episodes_page(found, page, STYLE)
     console.print(f"report: {page}")
+
+
+def _ranking(found: Sequence[Inspection]) -> str:
+    """Name datasets in the order of `easier`, with a sign of equality between those that tie."""
+
+    def compare(left: Inspection, right: Inspection) -> int:
+        better = easier(left, right)
+        return 0 if better is None else -1 if better else 1
+
+    order = sorted(found, key=cmp_to_key(compare))
+    text = str(order[0].path)
+    for left, right in pairwise(order):
+        text += f" {'=' if compare(left, right) == 0 else '<'} {right.path}"
+    return text
 
 
 def evaluate(
@@ -221,7 +289,7 @@ def write_page(found: Inspection, path: Path) -> None:
         f"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>{title}</title>
 <meta name="viewport" content="width=device-width, initial-scale=1">
-<link rel="icon" href="data:,"><style>{_STYLE}</style></head><body>
+<link rel="icon" href="data:,"><style>{STYLE}</style></head><body>
 <h1>{title}</h1>
 <section class="verdict">{verdict}</section>
 <ul>{notes}</ul>
@@ -240,7 +308,7 @@ data's, the relative condition number of the step.</p>
     )
 
 
-_STYLE = """
+STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; color: #222; max-width: 1000px; margin: 2rem auto;
   padding: 0 1rem; }
 h1 { font-size: 1.5rem; } h2 { font-size: 1.1rem; margin-top: 2rem; } img { width: 100%; }

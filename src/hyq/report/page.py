@@ -2,6 +2,7 @@
 
 import html
 import json
+from collections.abc import Mapping
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -39,8 +40,8 @@ def write_page(result: SuiteResult, path: Path, rng: np.random.Generator) -> Non
         "DATA": json.dumps(_chart(result)).replace("</", "<\\/"),
         "TABLE": _table(result, rng),
         "RUNS": "".join(_runs(line) for line in result.lines if line.is_main or line.finished),
-        "FAILURES": _failures(result),
-        "MADE": _made(result.manifest),
+        "FAILURES": failures_section(result.failures),
+        "MADE": made_section(result.manifest),
     }
     for name, content in parts.items():
         template = template.replace(f"{{{{{name}}}}}", content)
@@ -83,10 +84,11 @@ def _summary(result: SuiteResult) -> str:
     return f"<p>{text}</p>"
 
 
-def _failures(result: SuiteResult) -> str:
+def failures_section(failures: Mapping[str, str]) -> str:
+    """Show the errors of runs by their ids; nothing where none failed."""
     failed = "".join(
         f"<li><b>{html.escape(name)}</b><pre>{html.escape(error[-600:])}</pre></li>"
-        for name, error in result.failures.items()
+        for name, error in failures.items()
     )
     return f"<h2>Failed</h2><ul>{failed}</ul>" if failed else ""
 
@@ -140,7 +142,8 @@ def _number(value: float | None) -> str:
     return f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
 
 
-def _made(manifest: dict[str, Any]) -> str:
+def made_section(manifest: Mapping[str, Any]) -> str:
+    """Say what a suite was made with."""
     versions = ", ".join(f"{name} {number}" for name, number in manifest["versions"].items())
     facts = {
         "command": " ".join(manifest["command"]),

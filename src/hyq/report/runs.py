@@ -5,6 +5,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
+from matplotlib import rc_context
 from matplotlib.figure import Figure
 
 from hyq.core.files import write_bytes
@@ -27,7 +28,12 @@ class RunResult:
 
 
 def write_figure(figure: Figure, path: Path) -> None:
-    """Write a figure as PNG, whole or not at all."""
+    """Write a figure as PNG or SVG, by the path's ending, whole or not at all."""
     buffer = BytesIO()
-    figure.savefig(buffer, format="png", dpi=130)
+    if path.suffix == ".svg":
+        # Text stays text, and neither the clock nor chance gets into the file.
+        with rc_context({"svg.fonttype": "none", "svg.hashsalt": "hyq"}):
+            figure.savefig(buffer, format="svg", metadata={"Date": None})
+    else:
+        figure.savefig(buffer, format="png", dpi=130)
     write_bytes(path, buffer.getvalue())

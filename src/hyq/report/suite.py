@@ -34,10 +34,17 @@ LABELS = {
     "dqn": "DQN, online only",
     "offline": "Q-learning, offline only",
     "iql": "IQL",
+    "rnd": "RND",
 }
+"""What the methods are called, and how they are judged where that differs."""
 PEAK_METHODS = ("cql",)
 """Methods judged by the best point of their curve, as the paper judges CQL."""
 GRID_POINTS = 200
+
+
+def method_name(method: str) -> str:
+    """Name a method, without saying how it is judged."""
+    return LABELS.get(method, method).removesuffix(" (peak)")
 
 
 @dataclass(frozen=True)

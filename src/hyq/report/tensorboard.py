@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from hyq.core.errors import HyqError
-from hyq.experiments.deep import Progress
+from hyq.experiments.trainings import Progress
 
 
 def to_tensorboard(progress: Iterator[Progress], directory: Path) -> Iterator[Progress]:

@@ -1,0 +1,53 @@
+"""Mean and deviation of a stream of data, of which nothing is kept."""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from hyq.core.types import Array, FloatArray
+
+
+class RunningMoments:
+    """The mean and the standard deviation of every row seen so far, feature by feature.
+
+    Batches are merged by the formula of Chan, Golub and LeVeque (1983): up to rounding, the result
+    is that of all rows at once, whichever way they were cut into batches.
+    """
+
+    def __init__(self, shape: tuple[int, ...] = ()) -> None:
+        """Begin with no rows of `shape`: mean zero, deviation zero."""
+        self.count = 0
+        self.mean: FloatArray = np.zeros(shape)
+        self._squares: FloatArray = np.zeros(shape)
+        """Sum of squared distances from the mean."""
+
+    @property
+    def deviation(self) -> FloatArray:
+        """The standard deviation (of the population, as `np.std` has it)."""
+        return np.sqrt(self._squares / max(self.count, 1))
+
+    def update(self, rows: Array) -> None:
+        """Take in a batch: rows along the first axis."""
+        if not len(rows):
+            return
+        batch = rows.astype(np.float64)
+        mean = batch.mean(axis=0)
+        total = self.count + len(rows)
+        distance = mean - self.mean
+        between = np.square(distance) * (self.count * len(rows) / total)
+        self._squares = self._squares + np.square(batch - mean).sum(axis=0) + between
+        self.mean = self.mean + distance * (len(rows) / total)
+        self.count = total
+
+    def arrays(self) -> dict[str, Array]:
+        """Copy the state out."""
+        return {
+            "count": np.array(self.count),
+            "mean": np.array(self.mean),
+            "squares": np.array(self._squares),
+        }
+
+    def load(self, arrays: Mapping[str, Array]) -> None:
+        """Take a state that `arrays` gave."""
+        self.count = int(arrays["count"])
+        self.mean, self._squares = arrays["mean"].copy(), arrays["squares"].copy()

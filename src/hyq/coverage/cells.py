@@ -1,0 +1,257 @@
+"""How well logged episodes cover the best of them: C_pi over cells of observations and actions.
+
+Whole episodes of pictures have no step to regress at and no features to be linear in. Cells stand
+in for both: observations that look alike share one. With an indicator of each (cell, action) as
+features, C_pi of the policy behind the best episodes, whose visits are distributed as d where the
+data's are as nu, is
+
+    C = sqrt(sum_x d(x)^2 / nu(x)),
+
+which is 1 for data of the policy's own and sqrt(1 / p) for data of which only a share p is. It is
+estimated without flattering: visits come from two groups of the best episodes, which makes the
+square unbiased, and the data they are held against is without both groups.
+"""
+
+import hashlib
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import combinations, pairwise
+
+import numpy as np
+
+from hyq.core.errors import HyqError
+from hyq.core.types import Array, BoolArray, FloatArray, IntArray
+from hyq.coverage.estimate import FOLDS, Interval
+from hyq.coverage.scan import row_hashes
+from hyq.coverage.verdict import BEST_SHARE
+from hyq.data.episodes import Episode, Episodes
+
+BLOCKS = 12
+"""A picture is averaged to about so many blocks a side ..."""
+SHADES = 8
+"""... and its bytes to so many shades, much as Go-Explore does."""
+BINS = 10
+"""Bins of equal width that each number of a vector falls into."""
+OUTLIERS = 0.01
+"""Share at either end that no bin is stretched for."""
+PILOT_ROWS = 20_000
+FEWEST_BEST = 3
+"""Episodes that an estimate needs: two for the visits and one to hold them against."""
+
+Cells = Callable[[Array], IntArray]
+"""Gives every observation the number of its cell."""
+
+
+def make_cells(logs: Sequence[Episodes]) -> Cells:
+    """Choose cells for observations of one kind, the same for all the logs that are compared."""
+    shapes = {(one.observation.shape[1:], str(one.observation.dtype)) for one in logs}
+    if len(shapes) != 1:
+        raise HyqError("datasets can be compared when their observations are of one shape and type")
+    (shape, dtype), *_ = shapes
+    if dtype == "uint8" and len(shape) >= 2:
+        return _picture_cells
+    share = PILOT_ROWS // len(logs)
+    pilot = np.concatenate([_spread(one, share) for one in logs])
+    low, high = np.quantile(pilot, [OUTLIERS, 1 - OUTLIERS], axis=0)
+    flat = low == high
+    low, high = np.where(flat, pilot.min(axis=0), low), np.where(flat, pilot.max(axis=0), high)
+    width = np.where(high > low, (high - low) / BINS, 1.0)
+
+    def vector_cells(observation: Array) -> IntArray:
+        scaled = (observation.reshape(len(observation), -1) - low) / width
+        return row_hashes(np.clip(scaled, 0, BINS - 1).astype(np.uint8))
+
+    return vector_cells
+
+
+def _spread(logs: Episodes, rows: int) -> FloatArray:
+    every = slice(None, None, max(1, len(logs.observation) // max(rows, 1)))
+    picked = np.asarray(logs.observation[every], dtype=float)
+    return picked.reshape(len(picked), -1)
+
+
+def _picture_cells(pictures: Array) -> IntArray:
+    if pictures.shape[-1] in (1, 3, 4) and pictures.ndim > 3:
+        pictures = np.moveaxis(pictures, -1, 1)
+    pictures = pictures.reshape(len(pictures), -1, *pictures.shape[-2:])
+    height, width = pictures.shape[-2:]
+    if min(height, width) >= 2 * BLOCKS:
+        # Symbols on a small grid are cells already; larger pictures are averaged.
+        side = min(height, width) // BLOCKS
+        rows, columns = height // side, width // side
+        inside = pictures[..., : rows * side, : columns * side]
+        blocks = inside.reshape(*inside.shape[:2], rows, side, columns, side)
+        pictures = (blocks.mean(axis=(3, 5), dtype=np.float32) // (256 // SHADES)).astype(np.uint8)
+    return row_hashes(pictures)
+
+
+@dataclass(frozen=True)
+class CellLog:
+    """Logged episodes as the cells and actions that they visit."""
+
+    name: str
+    visits: tuple[IntArray, ...]
+    """(Cell, action) of each transition, as one number, an array an episode."""
+    places: tuple[IntArray, ...]
+    """Its cell alone."""
+    returns: FloatArray
+    keys: tuple[bytes, ...]
+    """What tells each episode from others, and finds it again in other logs."""
+
+    @classmethod
+    def of(
+        cls,
+        name: str,
+        logs: Episodes,
+        cells: Cells,
+        progress: Callable[[int], None] = lambda rows: None,
+    ) -> "CellLog":
+        """Go through the episodes once."""
+        visits, places, returns, keys = [], [], [], []
+        for episode in logs:
+            place = cells(episode.observation[:-1])
+            places.append(place)
+            visits.append(row_hashes(place, episode.action.astype(np.int64)))
+            returns.append(float(episode.reward.sum()))
+            keys.append(_key(episode))
+            progress(len(episode.action))
+        return cls(name, tuple(visits), tuple(places), np.array(returns), tuple(keys))
+
+
+def _key(episode: Episode) -> bytes:
+    """Hash all that was seen, done and earned in an episode."""
+    content = hashlib.sha256()
+    for part in (episode.observation, episode.action, episode.reward):
+        content.update(np.ascontiguousarray(part).tobytes())
+    return content.digest()
+
+
+@dataclass(frozen=True)
+class Best:
+    """The best tenth of the different episodes of some logs: who the data is held against."""
+
+    visits: dict[bytes, IntArray]
+    threshold: float
+    """The least return among them."""
+    mean_return: float
+    pooled: int
+    """Different episodes that they were chosen from."""
+
+    @classmethod
+    def of(cls, logs: Sequence[CellLog]) -> "Best":
+        """Choose them; episodes that are as good as the last of them are taken too."""
+        pool = {
+            key: (total, visits)
+            for log in logs
+            for key, visits, total in zip(log.keys, log.visits, log.returns, strict=True)
+        }
+        ranked = np.sort([total for total, _ in pool.values()])[::-1]
+        threshold = float(ranked[max(1, int(BEST_SHARE * len(ranked))) - 1])
+        chosen = {key: visits for key, (total, visits) in pool.items() if total >= threshold}
+        return cls(chosen, threshold, float(ranked[ranked >= threshold].mean()), len(pool))
+
+
+@dataclass(frozen=True)
+class CellCoverage:
+    """How the data covers the best episodes."""
+
+    name: str
+    share: float
+    """Of the data's transitions, those in the best episodes."""
+    transfer: Interval
+    """C; NaN where the best episodes are too few to say."""
+    unseen: float
+    """Share of a best episode's visits in a (cell, action) that no other data has."""
+    without: FloatArray
+    """C^2 with each group of the best episodes left out, for comparisons."""
+
+    @property
+    def known(self) -> bool:
+        """Whether there were enough episodes for an estimate."""
+        return math.isfinite(self.transfer.value)
+
+
+def cell_coverage(log: CellLog, best: Best) -> CellCoverage:
+    """Hold the data against the best episodes."""
+    everything = np.concatenate([*log.visits, *best.visits.values()])
+    names, numbered = np.unique(everything, return_inverse=True)
+    ends = np.cumsum([len(part) for part in (*log.visits, *best.visits.values())])
+    parts = np.split(numbered, ends[:-1])
+    logged = dict(zip(log.keys, parts, strict=False))
+    wanted = dict(zip(best.visits, parts[len(log.visits) :], strict=True))
+
+    def counted(rows: Sequence[IntArray]) -> FloatArray:
+        joined = np.concatenate([*rows, np.zeros(0, np.int64)])
+        return np.bincount(joined, minlength=len(names)).astype(float)
+
+    # Copies of one episode count as often as they are there.
+    copies = [part for key, part in zip(log.keys, parts, strict=False) if key in wanted]
+    others = counted(
+        [part for key, part in zip(log.keys, parts, strict=False) if key not in wanted]
+    )
+    good = counted(copies)
+    share = float(good.sum() / (good.sum() + others.sum()))
+    if len(wanted) < FEWEST_BEST:
+        nothing = Interval(math.nan, math.nan, math.nan)
+        return CellCoverage(log.name, share, nothing, math.nan, np.zeros(0))
+    keys = list(wanted)
+    groups = [keys[start :: min(FOLDS, len(keys))] for start in range(min(FOLDS, len(keys)))]
+    visits = [counted([wanted[key] for key in group]) for group in groups]
+    own = [counted([logged[key] for key in group if key in logged]) for group in groups]
+    squares = np.full((len(groups), len(groups)), np.nan)
+    unseen = []
+    for a, b in combinations(range(len(groups)), 2):
+        data = others + _as_many(good, own[a] + own[b])
+        seen: BoolArray = data > 0
+        d_a, d_b, nu = visits[a] / visits[a].sum(), visits[b] / visits[b].sum(), data / data.sum()
+        squares[a, b] = squares[b, a] = (d_a[seen] * d_b[seen] / nu[seen]).sum()
+        unseen.append((d_a[~seen].sum() + d_b[~seen].sum()) / 2)
+    without = np.array(
+        [np.nanmean(np.delete(np.delete(squares, g, 0), g, 1)) for g in range(len(groups))]
+    )
+    square = float(np.nanmean(squares))
+    deviation = jackknife_deviation(np.sqrt(without))
+    transfer = Interval.of(math.sqrt(square), deviation)
+    return CellCoverage(log.name, share, transfer, float(np.mean(unseen)), without)
+
+
+def _as_many(good: FloatArray, left_out: FloatArray) -> FloatArray:
+    """Return the best episodes' visits without some of them, weighing as much as with them."""
+    rest = good - left_out
+    return rest * (good.sum() / rest.sum()) if rest.sum() else rest
+
+
+def jackknife_deviation(without: FloatArray) -> float:
+    """Return the standard deviation of an estimate, given it with each group left out."""
+    groups = len(without)
+    return float(np.sqrt((groups - 1) / groups * np.sum((without - without.mean()) ** 2)))
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One dataset held against the next better one, on the same best episodes."""
+
+    better: str
+    worse: str
+    factor: Interval
+    """C^2 of the worse over that of the better: how many times the samples, as theory has it."""
+
+    @property
+    def is_tie(self) -> bool:
+        """Whether the data does not tell which is better."""
+        return self.factor.low <= 1.0
+
+
+def ranked(found: Sequence[CellCoverage]) -> tuple[list[CellCoverage], list[Comparison]]:
+    """Sort datasets, the easiest first, and compare neighbours."""
+    order = sorted(found, key=lambda one: one.transfer.value if one.known else math.inf)
+    steps = []
+    for better, worse in pairwise(order):
+        if not (better.known and worse.known):
+            continue
+        factor = (worse.transfer.value / better.transfer.value) ** 2
+        # The groups are the same on both sides, so that what they share cancels.
+        spread = jackknife_deviation(worse.without / better.without)
+        steps.append(Comparison(better.name, worse.name, Interval.of(factor, spread)))
+    return order, steps

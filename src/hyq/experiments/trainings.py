@@ -1,0 +1,276 @@
+"""How any training is recorded: judged now and then, written down, saved, and brought back.
+
+A kind of run has a spec (`TrainingRun`), a training (`Trainable`) and a place where its state is
+kept (`Checkpoint`); `record` does the rest, the same for all of them.
+"""
+
+import json
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Generic, Protocol, TypeVar
+
+import numpy as np
+
+from hyq.algos.hyq_dqn import Report
+from hyq.core.errors import HyqError
+from hyq.core.seeding import Streams
+from hyq.core.types import Array, FloatArray
+from hyq.envs.make import VectorEnv
+from hyq.experiments.records import RunDirectory
+from hyq.models.policy import DeepPolicy
+from hyq.rollout import play
+
+CONFIRMING_EPISODES = 100
+"""Fresh episodes that must confirm a threshold, so that no lucky evaluation counts."""
+
+
+class Trainable(Protocol):
+    """What is asked of a training that is recorded."""
+
+    def run(self) -> Iterator[Report]:
+        """Learn, and yield a report now and then."""
+        ...
+
+    def policy(self) -> DeepPolicy:
+        """Return the policy of now, to keep."""
+        ...
+
+
+class Pictured(Protocol):
+    """The settings that say how a policy looks at its environment."""
+
+    @property
+    def stack(self) -> int:
+        """Frames that make one observation."""
+        ...
+
+    @property
+    def shrink_by(self) -> int:
+        """Factor by which frames are shrunk."""
+        ...
+
+
+T = TypeVar("T", bound=Trainable)
+T_contra = TypeVar("T_contra", bound=Trainable, contravariant=True)
+
+
+class TrainingRun(Protocol[T_contra]):
+    """What is asked of a spec whose training is recorded."""
+
+    @property
+    def env(self) -> str:
+        """Gymnasium id of the environment."""
+        ...
+
+    @property
+    def data(self) -> str | None:
+        """The logs it learns from, if any."""
+        ...
+
+    @property
+    def method(self) -> str:
+        """What learns."""
+        ...
+
+    @property
+    def seed(self) -> int:
+        """Chooses every random number of the run."""
+        ...
+
+    @property
+    def evaluation_episodes(self) -> int:
+        """Episodes played at every evaluation, on environments of their own; 0 for none."""
+        ...
+
+    @property
+    def evaluate_every(self) -> int:
+        """Records between two evaluations."""
+        ...
+
+    @property
+    def threshold(self) -> float | None:
+        """Mean return that counts as solved."""
+        ...
+
+    @property
+    def stop_when_solved(self) -> bool:
+        """Whether to end the run there."""
+        ...
+
+    @property
+    def config(self) -> Pictured:
+        """The settings of the training."""
+        ...
+
+    def lanes_of(self, count: int) -> VectorEnv:
+        """Make `count` copies of the environment."""
+        ...
+
+    def is_over(self, report: Report) -> bool:
+        """Tell whether a report is the last one."""
+        ...
+
+    def player(self, training: T_contra, rng: np.random.Generator) -> Callable[[Array], Array]:
+        """Return what plays when a policy is judged."""
+        ...
+
+
+class Checkpoint(Protocol[T_contra]):
+    """Where the state of a training is kept."""
+
+    def save(self, training: T_contra, about: Mapping[str, Any]) -> None:
+        """Write the state, and with it what `about` says of the run."""
+        ...
+
+    def load(self, training: T_contra) -> dict[str, Any]:
+        """Bring a new training to the newest state; return what was said of the run, if any."""
+        ...
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What a watcher is told after every report."""
+
+    row: dict[str, Any]
+    summary: dict[str, Any] | None
+    """Set on the last one."""
+
+
+def record(
+    spec: TrainingRun[T],
+    training: T,
+    checkpoint: Checkpoint[T],
+    directory: RunDirectory,
+    began: float,
+    checkpoint_seconds: float,
+) -> Iterator[Progress]:
+    """Train to the end, from the checkpoint if there is one: judge, record, save now and then."""
+    with directory.only_writer():
+        saved = checkpoint.load(training)
+        judge = Judge(spec, training, directory.path, saved)
+        earlier = saved.get("elapsed", 0.0)
+        last_saved = time.perf_counter()
+        for report in training.run():
+            row = _row(report, judge(report))
+            directory.append(row)
+            elapsed = earlier + time.perf_counter() - began
+            summary = None
+            if spec.is_over(report) or (judge.solved_at is not None and spec.stop_when_solved):
+                summary = _summary(spec, judge, report, elapsed)
+                training.policy().save(directory.path / "last")
+                directory.finish(summary)
+            elif time.perf_counter() - last_saved >= checkpoint_seconds:
+                checkpoint.save(training, {**judge.state(), "elapsed": elapsed})
+                last_saved = time.perf_counter()
+            yield Progress(row, summary)
+            if summary:
+                return
+
+
+class Judge(Generic[T]):
+    """Plays the policy on environments of its own, and keeps the best one seen."""
+
+    def __init__(
+        self, spec: TrainingRun[T], training: T, out: Path, saved: Mapping[str, Any]
+    ) -> None:
+        """Go on from what was judged before an interruption."""
+        self._spec, self._training, self._out = spec, training, out
+        self.best: float | None = saved.get("best")
+        self.last: float | None = saved.get("last")
+        self.solved_at: int | None = saved.get("solved_at")
+        self.recent: deque[float] = deque(saved.get("recent", ()), maxlen=100)
+        """Returns of the newest training episodes."""
+        self._env: VectorEnv | None = None
+
+    def state(self) -> dict[str, Any]:
+        """Return what to keep in a checkpoint."""
+        return {
+            "best": self.best,
+            "last": self.last,
+            "solved_at": self.solved_at,
+            "recent": list(self.recent),
+        }
+
+    def __call__(self, report: Report) -> dict[str, Any]:
+        """Judge the policy of a report, where one is due."""
+        self.recent.extend(total for _, total, _ in report.episodes)
+        judged: dict[str, Any] = {}
+        if self.recent:
+            judged["recent_return"] = float(np.mean(self.recent))
+        spec = self._spec
+        if not spec.evaluation_episodes or report.number % spec.evaluate_every:
+            return judged
+        returns = self._play(spec.evaluation_episodes, "evaluate", report.number)
+        self.last = float(returns.mean())
+        judged["eval_return"] = self.last
+        if self.best is None or self.last > self.best:
+            self.best = self.last
+            self._training.policy().save(self._out / "best")
+        if spec.threshold is not None and self.solved_at is None and self.last >= spec.threshold:
+            fresh = self._play(CONFIRMING_EPISODES, "confirm", report.number)
+            judged["confirming_return"] = float(fresh.mean())
+            if fresh.mean() >= spec.threshold:
+                self.solved_at = report.online_steps
+        return judged
+
+    def _play(self, episodes: int, name: str, number: int) -> FloatArray:
+        if self._env is None:
+            self._env = self._spec.lanes_of(min(self._spec.evaluation_episodes, 16))
+        config, streams = self._spec.config, Streams(self._spec.seed).below(name, number)
+        return play(
+            self._env,
+            self._spec.player(self._training, streams.generator("explore")),
+            episodes,
+            streams,
+            stack=config.stack,
+            shrink_by=config.shrink_by,
+        )
+
+
+def _row(report: Report, judged: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "iteration": report.number,
+        "online_samples": report.online_steps,
+        "updates": report.updates,
+        **judged,
+        "episodes": report.episodes,
+        **report.metrics,
+        "seconds": dict(report.seconds),
+    }
+
+
+def _summary(
+    spec: TrainingRun[T], judge: Judge[T], report: Report, elapsed: float
+) -> dict[str, Any]:
+    named = {name: getattr(spec, name) for name in ("method", "env", "data", "seed")}
+    return {
+        **named,
+        "solved": judge.solved_at is not None,
+        "solved_at": judge.solved_at,
+        "threshold": spec.threshold,
+        "online_samples": report.online_steps,
+        "updates": report.updates,
+        "eval_return": judge.last,
+        "peak_return": judge.best,
+        "recent_return": float(np.mean(judge.recent)) if judge.recent else None,
+        "wall_seconds": elapsed,
+    }
+
+
+def json_object(text: str) -> dict[str, Any]:
+    """Read the parameters of an environment."""
+    try:
+        parameters = json.loads(text)
+    except ValueError:
+        parameters = None
+    if not isinstance(parameters, dict):
+        raise HyqError(f"env_parameters must be a JSON object, got {text!r}")
+    return parameters
+
+
+def as_file_name(text: str) -> str:
+    """Replace what does not belong into the name of a directory."""
+    return "".join(c if c.isalnum() or c in "-=._" else "_" for c in text)

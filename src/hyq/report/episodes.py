@@ -1,0 +1,197 @@
+"""What a person reads after an inspection of whole episodes: a verdict, facts, one HTML page."""
+
+import base64
+import html
+from collections.abc import Callable
+from dataclasses import dataclass
+from io import BytesIO
+from pathlib import Path
+
+import numpy as np
+from matplotlib.figure import Figure
+from rich.box import SIMPLE
+from rich.console import Console
+from rich.table import Table
+
+from hyq.core.files import write_bytes
+from hyq.coverage.cells import (
+    Best,
+    CellCoverage,
+    CellLog,
+    Comparison,
+    cell_coverage,
+    make_cells,
+    ranked,
+)
+from hyq.coverage.verdict import THIN, WELL
+from hyq.data.episodes import Episodes
+
+BLUE, GREY = "#1f6f8b", "#888888"
+LONGEST_NAME = 24
+
+
+@dataclass(frozen=True)
+class EpisodesInspection:
+    """What was found in some datasets of whole episodes."""
+
+    logs: dict[str, Episodes]
+    cells: dict[str, CellLog]
+    best: Best
+    coverage: list[CellCoverage]
+    """The easiest dataset first."""
+    comparisons: list[Comparison]
+
+    @classmethod
+    def of(
+        cls, logs: dict[str, Episodes], progress: Callable[[int], None] = lambda rows: None
+    ) -> "EpisodesInspection":
+        """Read the datasets once each, and hold them against the best of all their episodes."""
+        shared = make_cells(list(logs.values()))
+        cells = {name: CellLog.of(name, one, shared, progress) for name, one in logs.items()}
+        best = Best.of(list(cells.values()))
+        order, steps = ranked([cell_coverage(one, best) for one in cells.values()])
+        return cls(logs, cells, best, order, steps)
+
+
+def verdict(found: EpisodesInspection) -> list[str]:
+    """Say what Hy-Q can compete with given each dataset, and which of them is better."""
+    best = found.best
+    whose = "of all" if len(found.logs) > 1 else "of the"
+    lines = [
+        f"The {len(best.visits)} best {whose} {best.pooled} episodes earn {best.mean_return:,.4g} "
+        "on average: the data is held against them."
+    ]
+    for one in found.coverage:
+        if not one.known:
+            lines.append(
+                f"{one.name}: UNKNOWN. There are too few good episodes to hold it against."
+            )
+            continue
+        value = one.transfer
+        grade = "WELL COVERED" if value.value <= WELL else "COVERED, THINLY"
+        grade = grade if value.value <= THIN else "HARDLY COVERED"
+        lines.append(
+            f"{one.name}: {grade}. C_pi is about {value.value:.3g} ({value.low:.3g} to "
+            f"{value.high:.3g}); their own data would have 1, so the bound asks for about "
+            f"{value.value**2:.2g} times the samples of such data."
+        )
+    if found.comparisons:
+        lines.append("Easiest first: " + ", ".join(one.name for one in found.coverage) + ".")
+    for step in found.comparisons:
+        factor = step.factor
+        doubt = "; the episodes are too few to be sure" if step.is_tie else ""
+        lines.append(
+            f"For {step.worse} it asks for {factor.value:.2g} times the samples of {step.better} "
+            f"({factor.low:.2g} to {factor.high:.2g}{doubt})."
+        )
+    return lines
+
+
+def facts(name: str, found: EpisodesInspection) -> dict[str, str]:
+    """Return what holds for one dataset, as text."""
+    logs, cells = found.logs[name], found.cells[name]
+    coverage = next(one for one in found.coverage if one.name == name)
+    low, middle, high = np.quantile(cells.returns, [0, 0.5, 1])
+    shares = np.bincount(logs.action - logs.action.min()) / len(logs)
+    entropy = -sum(p * np.log2(p) for p in shares if p > 0)
+    places = np.concatenate(cells.places)
+    shown = {
+        "transitions": f"{len(logs):,} in {len(logs.length):,} episodes",
+        "observations": f"{logs.observation.shape[1:]} {logs.observation.dtype}",
+        "actions": f"{(shares > 0).sum()} different, {entropy:.2f} bits",
+        "episode returns": f"{low:,.4g} to {high:,.4g}, median {middle:,.4g}, "
+        f"mean {cells.returns.mean():,.4g}",
+        "episode lengths": f"{logs.length.min():,} to {logs.length.max():,}, "
+        f"mean {logs.length.mean():,.0f}",
+        "ended by themselves": f"{logs.terminated.mean():.0%} of the episodes",
+        "without reward": f"{(logs.reward == 0).mean():.2%} of the transitions",
+        "cells of observations": f"{len(np.unique(places)):,}, "
+        f"{np.unique(places, return_counts=True)[1].max() / len(places):.1%} in the fullest",
+        "in the best episodes": f"{coverage.share:.1%} of the transitions",
+    }
+    if coverage.known:
+        value = coverage.transfer
+        shown |= {
+            "C_pi": f"{value.value:.3g}, 95% {value.low:.3g} to {value.high:.3g}",
+            "never seen elsewhere": f"{coverage.unseen:.1%} of a best episode's visits",
+        }
+    return shown
+
+
+def print_episodes(found: EpisodesInspection, console: Console) -> None:
+    """Print the verdict first, then what it rests on."""
+    for line in verdict(found):
+        console.print(f"[bold]>[/] {line}", highlight=False)
+    names = [one.name for one in found.coverage]
+    table = Table("", *names, box=SIMPLE, padding=(0, 0, 0, 1))
+    columns = [facts(name, found) for name in names]
+    for fact in columns[0] | columns[-1]:
+        table.add_row(fact, *(column.get(fact, "-") for column in columns))
+    console.print(table)
+
+
+def write_episodes_page(found: EpisodesInspection, path: Path, style: str) -> None:
+    """Write the report as one file that needs no network."""
+    names = [one.name for one in found.coverage]
+    columns = [facts(name, found) for name in names]
+    head = "".join(f"<th>{html.escape(name)}</th>" for name in ("", *names))
+    rows = "".join(
+        f"<tr><th>{html.escape(fact)}</th>"
+        + "".join(f"<td>{html.escape(column.get(fact, '-'))}</td>" for column in columns)
+        + "</tr>"
+        for fact in columns[0] | columns[-1]
+    )
+    said = "".join(f"<p>{html.escape(line)}</p>" for line in verdict(found))
+    title = html.escape("Inspection of " + ", ".join(names))
+    picture = base64.b64encode(draw_episodes(found)).decode()
+    write_bytes(
+        path,
+        f"""<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><title>{title}</title>
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<link rel="icon" href="data:,"><style>{style}</style></head><body>
+<h1>{title}</h1>
+<section class="verdict">{said}</section>
+<img alt="Returns of the episodes, and C_pi" src="data:image/png;base64,{picture}">
+<table class="facts"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>
+<p class="small">C_pi: of the policy behind the best tenth of all the episodes (and those as good as
+them), over cells of observations that look alike, together with the action; see the theory page of
+the documentation. Never seen elsewhere: what such an episode visits and no other data has.</p>
+</body></html>
+""".encode(),
+    )
+
+
+def draw_episodes(found: EpisodesInspection) -> bytes:
+    """Draw the returns of each dataset's episodes, and how it covers the best; return a PNG."""
+    names = [one.name for one in found.coverage]
+    figure = Figure(figsize=(11, 1.6 + 0.8 * len(names)), layout="constrained")
+    returns, transfer = figure.subplots(1, 2)
+    places = np.arange(len(names))[::-1]
+    rng = np.random.default_rng(0)  # episodes of equal return are spread a little
+    for place, name in zip(places, names, strict=True):
+        earned = found.cells[name].returns
+        height = place + rng.uniform(-0.22, 0.22, len(earned))
+        returns.plot(earned, height, "o", color=BLUE, alpha=0.35, markersize=4, linewidth=0)
+    returns.set_title("return of each episode", loc="left", fontsize=10)
+    known = [(place, one) for place, one in zip(places, found.coverage, strict=True) if one.known]
+    for place, one in known:
+        value = one.transfer
+        transfer.plot([value.low, value.high], [place, place], color=BLUE, linewidth=2)
+        transfer.plot(value.value, place, "o", color=BLUE, markersize=7)
+    transfer.axvline(1.0, color=GREY, linestyle=":", linewidth=1.3)
+    transfer.set_title("C_pi of the best episodes; 1 is their own data", loc="left", fontsize=10)
+    transfer.set_xlim(left=min([0.9, *(one.transfer.low for _, one in known)]))
+    for axes in (returns, transfer):
+        axes.set_yticks(places, [_end(name) for name in names])
+        axes.set_ylim(-0.6, len(names) - 0.4)
+        axes.grid(alpha=0.25)
+        axes.spines[["top", "right"]].set_visible(False)
+    buffer = BytesIO()
+    figure.savefig(buffer, format="png", dpi=110)
+    return buffer.getvalue()
+
+
+def _end(name: str) -> str:
+    """Return the end of a long name, where directories differ."""
+    return name if len(name) <= LONGEST_NAME else f"...{name[3 - LONGEST_NAME :]}"

@@ -1,0 +1,122 @@
+"""Coverage of logged episodes over cells: exact where it can be, and never flattered."""
+
+import math
+
+import numpy as np
+import pytest
+
+from hyq.core.errors import HyqError
+from hyq.core.types import Array
+from hyq.coverage.cells import Best, CellLog, cell_coverage, make_cells, ranked
+from hyq.coverage.estimate import Interval
+from hyq.data.episodes import Episode, Episodes
+
+STATES = np.eye(8, dtype=np.float32)
+"""Observations of eight states; each falls into a cell of its own."""
+
+
+def logged(states: Array, action: int, total: float) -> Episode:
+    seen = STATES[np.append(states, states[-1])]
+    reward = np.zeros(len(states), np.float32)
+    reward[-1] = total
+    return Episode(seen, np.full(len(states), action), reward, terminated=True)
+
+
+def mixture(share: float, seed: int, *, length: int = 40, episodes: int = 100) -> Episodes:
+    """Return episodes of which a share is the expert's: in states 0 to 3 rather than 4 to 7."""
+    rng = np.random.default_rng(seed)
+    good = round(share * episodes)
+    expert = [logged(rng.integers(4, size=length), 0, 10.0) for _ in range(good)]
+    other = [logged(4 + rng.integers(4, size=length), 1, 0.0) for _ in range(episodes - good)]
+    return Episodes.of(expert + other, {})
+
+
+def read(**logs: Episodes) -> list[CellLog]:
+    cells = make_cells(list(logs.values()))
+    return [CellLog.of(name, one, cells) for name, one in logs.items()]
+
+
+@pytest.mark.parametrize("share", [1.0, 0.8, 0.5, 0.1])
+def test_c_is_the_root_of_one_over_the_share(share: float) -> None:
+    (log,) = read(data=mixture(share, seed=1))
+    best = Best.of([log])
+    found = cell_coverage(log, best)
+    assert found.share == pytest.approx(share)
+    assert found.transfer.value == pytest.approx(1 / math.sqrt(share), rel=0.02)
+    assert found.transfer.low <= 1.02 / math.sqrt(share)
+    assert found.unseen == 0.0
+
+
+def test_the_estimate_is_that_of_the_distributions() -> None:
+    rng = np.random.default_rng(2)
+    d, other = np.array([0.7, 0.1, 0.1, 0.1]), np.array([0.1, 0.1, 0.1, 0.7])
+    expert = [logged(rng.choice(4, size=30, p=d), 0, 1.0) for _ in range(40)]
+    poor = [logged(rng.choice(4, size=30, p=other), 0, 0.0) for _ in range(60)]
+    (log,) = read(data=Episodes.of(expert + poor, {}))
+    found = cell_coverage(log, Best.of([log]))
+    exact = math.sqrt((d**2 / (0.4 * d + 0.6 * other)).sum())
+    assert found.transfer.value == pytest.approx(exact, rel=0.05)
+    assert found.transfer.low < exact < found.transfer.high
+
+
+def test_an_episode_is_no_evidence_for_itself() -> None:
+    """Good episodes that share nothing are not covered, however many of them there are."""
+    own = [np.full((31, 4), number, np.float32) for number in range(8)]
+    lonely = [Episode(o, np.zeros(30, int), np.ones(30, np.float32), True) for o in own]
+    (log,) = read(data=Episodes.of(lonely, {}))
+    assert cell_coverage(log, Best.of([log])).unseen == pytest.approx(1.0)
+
+
+def test_more_of_the_experts_data_ranks_first() -> None:
+    logs = read(hard=mixture(0.5, 5), easy=mixture(1.0, 3), medium=mixture(0.8, 4))
+    best = Best.of(logs)
+    order, steps = ranked([cell_coverage(log, best) for log in logs])
+    assert [one.name for one in order] == ["easy", "medium", "hard"]
+    assert [step.factor.value for step in steps] == pytest.approx([1.25, 1.6], rel=0.05)
+    assert not any(step.is_tie for step in steps)
+
+
+def test_data_of_one_kind_is_a_tie() -> None:
+    logs = read(one=mixture(0.5, 6, length=8), other=mixture(0.5, 7, length=8))
+    best = Best.of(logs)
+    _, (step,) = ranked([cell_coverage(log, best) for log in logs])
+    assert step.is_tie
+    assert step.factor.value == pytest.approx(1.0, abs=0.1)
+
+
+def test_episodes_that_are_shared_are_pooled_once() -> None:
+    data = mixture(0.5, 8)
+    logs = read(one=data, same=data)
+    best = Best.of(logs)
+    assert best.pooled == 100
+    assert (best.threshold, best.mean_return, len(best.visits)) == (10.0, 10.0, 50)
+
+
+def test_too_few_good_episodes_say_nothing() -> None:
+    (log,) = read(data=mixture(0.02, 9))
+    found = cell_coverage(log, Best(dict(zip(log.keys[:2], log.visits, strict=False)), 10, 10, 9))
+    assert not found.known
+    known = cell_coverage(log, Best.of([log]))
+    order, steps = ranked([found, known])
+    assert (order[0], steps) == (known, [])
+    assert isinstance(found.transfer, Interval)
+
+
+def test_pictures_that_look_alike_share_a_cell() -> None:
+    room = np.zeros((84, 84), np.uint8)
+    room[40:, :] = 130
+    noisy, moved = room.copy(), room.copy()
+    noisy[3, 3] = 9
+    room[20:30, 20:30], noisy[20:30, 20:30], moved[20:30, 50:60] = 250, 250, 250
+    pictures = np.stack([room, noisy, moved])
+    episode = Episode(pictures, np.zeros(2, int), np.zeros(2, np.float32), True)
+    cells = make_cells([Episodes.of([episode], {})])(pictures)
+    assert cells[0] == cells[1] != cells[2]
+    colour = make_cells([Episodes.of([episode], {})])(np.repeat(pictures[..., None], 3, axis=-1))
+    assert colour[0] == colour[1] != colour[2]
+
+
+def test_unlike_observations_are_not_compared() -> None:
+    flat = [Episode(np.zeros((3, 5), np.float32), np.zeros(2, int), np.zeros(2, np.float32), True)]
+    with pytest.raises(HyqError, match="one shape"):
+        make_cells([mixture(0.5, 1), Episodes.of(flat, {})])

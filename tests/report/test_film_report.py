@@ -1,0 +1,129 @@
+"""Pictures of a film: the moments that are chosen, the clip, the map, and the verb."""
+
+import json
+from dataclasses import asdict
+from io import BytesIO
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from hyq.cli import main
+from hyq.core.types import Array
+from hyq.envs.montezuma import FLOORS, room_place
+from hyq.experiments.deep import DeepRun
+from hyq.experiments.film import Film, Shot
+from hyq.report.film import STEPS_TO_SETTLE, animated, chosen_moments, film_title
+from hyq.report.rooms import RoomMap, draw_rooms
+from tests.experiments.test_film import expert_film, pixel_actor
+
+
+def story(rooms: dict[int, int], scores: dict[int, float], last: int = 100) -> list[Shot]:
+    """Return moments at which rooms are entered and scores reached, given as {step: value}."""
+    moments, room, score = [], 1, 0.0
+    for step in range(last + 1):
+        room, score = rooms.get(step, room), scores.get(step, score)
+        moments.append(Shot(step, score, room, None))
+    return moments
+
+
+def test_moments_are_new_rooms_and_rewards() -> None:
+    moments = story({30: 2, 50: 1, 70: 6}, {20: 100.0, 60: 400.0})
+    # A new room is shown once the screen has caught up; coming back is no event.
+    expected = [0, 20, 30 + STEPS_TO_SETTLE, 60, 70 + STEPS_TO_SETTLE, 100]
+    assert chosen_moments(moments, 6) == expected
+    filled = chosen_moments(moments, 9)
+    assert set(expected) < set(filled)
+    assert len(filled) == 9
+    assert np.diff(filled).max() <= 22, "what is added falls into the widest gaps"
+
+
+def test_too_many_moments_are_thinned_and_few_are_filled_up() -> None:
+    busy = story({}, {step: float(step) for step in range(1, 100)})
+    assert len(chosen_moments(busy, 7)) == 7
+    quiet = story({}, {}, last=40)
+    assert chosen_moments(quiet, 5) == [0, 10, 20, 30, 40]
+    assert chosen_moments(quiet[:3], 8) == [0, 1, 2]
+
+
+def test_a_room_that_is_left_at_once_is_still_shown() -> None:
+    moments = story({30: 2, 33: 1}, {})
+    step = next(step for step in chosen_moments(moments, 3) if 0 < step < 100)
+    assert moments[step].room == 2
+
+
+def test_a_clip_keeps_every_picture_and_its_colours() -> None:
+    colours = [(228, 111, 111), (66, 158, 130), (24, 26, 167)]
+    pictures: list[Array] = [np.full((20, 16, 3), colour, np.uint8) for colour in colours]
+    with Image.open(BytesIO(animated(pictures, [0.05, 0.05, 2.0]))) as clip:
+        assert clip.n_frames == 3  # type: ignore[attr-defined]
+        for number, colour in enumerate(colours):
+            clip.seek(number)
+            assert clip.convert("RGB").getpixel((3, 3)) == colour
+        assert clip.info["duration"] == 2000
+
+
+def test_the_pyramid_is_laid_out_as_in_the_game() -> None:
+    assert sorted(room for rooms in FLOORS for room in rooms) == list(range(24))
+    # The expert's way: right of the first room, down, right, down, right, down, right.
+    way = [room_place(room) for room in (1, 2, 6, 7, 13, 14, 22, 23)]
+    moves = [(b[0] - a[0], b[1] - a[1]) for a, b in pairwise(way)]
+    assert moves == [(0, 1), (1, 0), (0, 1), (1, 0), (0, 1), (1, 0), (0, 1)]
+
+
+def test_a_map_is_darker_where_more_episodes_went(tmp_path: Path) -> None:
+    for name, share in (("rarely", 0.1), ("often", 0.9)):
+        draw_rooms([RoomMap("a map", {1: share})], tmp_path / f"{name}.png")
+    rarely, often = (
+        np.asarray(Image.open(tmp_path / f"{name}.png").convert("L"), dtype=float)
+        for name in ("rarely", "often")
+    )
+    assert often.shape == rarely.shape
+    assert often.mean() < rarely.mean()
+
+
+def test_a_run_is_filmed_and_its_film_drawn_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = tmp_path / "run"
+    run.mkdir()
+    spec = DeepRun(
+        env="hyq/Montezuma-v0",
+        data="montezuma/hard",
+        preset="cpu-montezuma",
+        env_parameters='{"step_limit": 30, "num_threads": 1}',
+        seed=3,
+    )
+    manifest = {"experiment": "deep", "spec": asdict(spec)}
+    (run / "manifest.json").write_text(json.dumps(manifest))
+    assert main(["film", str(run)]) == 2
+    assert "no policy" in capsys.readouterr().err
+    pixel_actor().policy.save(run / "last")
+    assert main(["film", str(run), "--episodes", "2", "--pictures", "4"]) == 0
+    assert "Hy-Q on montezuma/hard" in capsys.readouterr().out
+    made = Film.load(run / "film")
+    assert (made.about["policy"], made.about["seed"]) == ("last", 3), "none was evaluated"
+    assert {p.name for p in (run / "film").iterdir()} == {
+        "film.json",
+        "strip.png",
+        "clip.gif",
+        "rooms.png",
+    }
+    assert main(["film", str(run)]) == 2, "a film is not overwritten"
+    assert "already" in capsys.readouterr().err
+    again = tmp_path / "again"
+    assert main(["film", str(run / "film"), "--out", str(again), "--pictures", "4"]) == 0
+    for name in ("film.json", "strip.png", "clip.gif"):
+        assert (again / name).read_bytes() == (run / "film" / name).read_bytes()
+
+
+def test_films_are_named_after_what_was_learned() -> None:
+    assert film_title(expert_film()) == "Hy-Q on montezuma/hard"
+    assert film_title(pixel_actor_film()) == "a policy on hyq/Montezuma-v0"
+
+
+def pixel_actor_film() -> Film:
+    actor = pixel_actor()
+    return Film(actor.scene, actor.about, 7, 0.01, expert_film().takes, ())
