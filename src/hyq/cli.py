@@ -50,8 +50,9 @@ from hyq.experiments.records import RunDirectory
 from hyq.experiments.rnd import RNDRun
 from hyq.experiments.runs import Run
 from hyq.experiments.specs import LockRun
-from hyq.experiments.suites import SUITES, Preset, Suite, montezuma_suite
+from hyq.experiments.suites import SUITES, Preset, Suite, ablation_suite, montezuma_suite
 from hyq.experts.lock import LockData, lock_dataset
+from hyq.report.ablations import report_ablations
 from hyq.report.deep import deep_table, draw_deep_curves, watch_deep
 from hyq.report.figure import draw_suite
 from hyq.report.film import film
@@ -226,6 +227,27 @@ def reproduce_montezuma(
     _run_suite(chosen, out or Path("runs") / "montezuma", workers, retry, ray)
 
 
+def reproduce_ablations(
+    *,
+    online_steps: int = 300_000,
+    out: Path | None = None,
+    workers: int = os.cpu_count() or 1,
+    retry: bool = False,
+) -> None:
+    """Undo the settings that make Hy-Q learn Montezuma's Revenge on a CPU, one by one; hours.
+
+    Args:
+        online_steps: Steps of every run.
+        out: Directory of the suite; where it exists already, only what is missing is run.
+        workers: Runs at a time, one thread each.
+        retry: Run again what failed before.
+    """
+    if online_steps < 1:
+        raise HyqError(f"online_steps must be at least 1, got {online_steps}")
+    chosen = ablation_suite(online_steps)
+    _run_suite(chosen, out or Path("runs") / "ablations", workers, retry, None)
+
+
 def _run_suite(chosen: Suite, out: Path, workers: int, retry: bool, ray: str | None) -> None:
     if workers < 1:
         raise HyqError(f"workers must be at least 1, got {workers}")
@@ -298,6 +320,9 @@ def report_suite(path: Directory) -> None:
     if read_json(path / "suite.json").get("suite") == "montezuma":
         _record_montezuma(path)
         report_montezuma(path, console)
+        return
+    if read_json(path / "suite.json").get("suite") == "ablations":
+        report_ablations(path, console)
         return
     result = SuiteResult.read(path)
     draw_suite(result, path / "figure.png")
@@ -427,6 +452,7 @@ VERBS: dict[str, Callable[..., None]] = {
     "methods": methods,
     "reproduce theory": reproduce_theory,
     "reproduce montezuma": reproduce_montezuma,
+    "reproduce ablations": reproduce_ablations,
     "reproduce": reproduce,
     "film": film,
     "report suite": report_suite,

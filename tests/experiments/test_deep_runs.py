@@ -223,6 +223,13 @@ def test_equal_specs_have_equal_ids_and_others_do_not() -> None:
     assert replace(SMALL).id == SMALL.id
 
 
+def test_ids_stay_short_enough_for_a_directory_and_still_differ() -> None:
+    knots = ", ".join(f"{k}:0.{k}" for k in range(1, 100))
+    one, other = replace(SMALL, epsilon=knots), replace(SMALL, epsilon=f"{knots}, 1000:0")
+    assert one.id != other.id
+    assert len(one.id) <= 200
+
+
 def test_hybrid_learns_the_mountain_car_that_online_alone_does_not(tmp_path: Path) -> None:
     """A small version of the committed comparison: the hill is climbed at all, or never."""
     spec = DeepRun(

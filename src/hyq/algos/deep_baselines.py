@@ -26,7 +26,7 @@ from hyq.core.targets import (
 )
 from hyq.core.types import FloatArray
 from hyq.data.hybrid import Batch
-from hyq.models.deep import Learner
+from hyq.models.deep import NETWORKS, Learner
 
 UNIFORM = (0.0, 1e-3)
 """(exponent, epsilon) of a replay without priorities."""
@@ -274,7 +274,7 @@ DEEP_METHODS: dict[str, DeepMethod] = {
 def configured(method: str, preset: str, **settings: Any) -> DeepConfig:
     """Return a preset with some settings changed, and then what the method changes about it.
 
-    Schedules may be given as numbers or as text.
+    Schedules may be given as numbers or as text, networks by name.
     """
     if method not in DEEP_METHODS:
         raise HyqError(f"no method {method!r}: choose from {', '.join(DEEP_METHODS)}")
@@ -285,6 +285,11 @@ def configured(method: str, preset: str, **settings: Any) -> DeepConfig:
         raise HyqError(f"unknown setting {', '.join(sorted(unknown))}: see hyq.DeepConfig")
     for name in SCHEDULES & settings.keys():
         settings[name] = schedule(settings[name])
+    network = settings.get("network")
+    if isinstance(network, str):
+        if network not in NETWORKS:
+            raise HyqError(f"no network {network!r}: choose from {', '.join(NETWORKS)}")
+        settings["network"] = NETWORKS[network]
     return DEEP_METHODS[method].adjust(replace(PRESETS[preset], **settings))
 
 

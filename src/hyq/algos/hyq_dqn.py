@@ -200,10 +200,24 @@ CPU_MONTEZUMA = DeepConfig(
 """For Montezuma's Revenge on two cores: a small normalised network on smaller pictures, half the
 replay of the paper, and longer returns."""
 
+PAPER_SMALL_MONTEZUMA = replace(
+    PAPER_MONTEZUMA,
+    n_value=16,
+    batch_size=128,
+    buffer_size=400_000,
+    learning_starts=2000,
+    lanes=16,
+    shrink_by=2,
+    network=SMALL_CONVOLUTIONS,
+)
+"""The paper's table on two cores: a smaller network on smaller pictures, and as much replay for a
+step in minibatches four times as large."""
+
 PRESETS: dict[str, DeepConfig] = {
     "default": DeepConfig(),
     "paper-montezuma": PAPER_MONTEZUMA,
     "cpu-montezuma": CPU_MONTEZUMA,
+    "paper-small-montezuma": PAPER_SMALL_MONTEZUMA,
 }
 """Named settings."""
 

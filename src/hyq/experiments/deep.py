@@ -79,6 +79,12 @@ class DeepRun:
     """Steps before the first update."""
     lanes: int | None = None
     """Environments stepped together."""
+    steady_lanes: int | None = None
+    """How many of them explore with a chance of only 0.01, whatever epsilon says."""
+    network: Literal["nature", "small", "normalised"] | None = None
+    """Layers for images: of Mnih et al. (2015), or two small kinds for pictures of 42x42."""
+    standardise_pixels: bool | None = None
+    """Scale each pixel by its mean and deviation in the logs."""
     life_loss_terminates: bool | None = None
     """Let the value end where a life is lost."""
     log_end_terminates: bool | None = None

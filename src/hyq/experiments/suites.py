@@ -196,6 +196,40 @@ def _on_logs_alone(like: DeepRun, data: str) -> list[Run]:
     return [replace(once, method=method) for method in ("cql", "bc")]
 
 
+ABLATIONS: dict[str, Mapping[str, Any]] = {
+    "as it is": {},
+    "one-step returns": {"n_step": 1, "n_step_offline": 1},
+    "value goes on where a life is lost": {"life_loss_terminates": False},
+    "value goes on where the logs were cut off": {"log_end_terminates": False},
+    "no pretraining": {"pretraining": 0},
+    "target network every 10,000 steps": {"n_target": 10_000},
+    "a coin for each minibatch": {"mix": "coin"},
+    "a fifth from the logs": {"beta": "0.2"},
+    "no steady lanes": {"steady_lanes": 0},
+    "twice the replay": {"batch_size": 128},
+    "half the replay": {"batch_size": 32},
+    "no layer normalisation": {"network": "small"},
+    "pixels scaled alike": {"standardise_pixels": False},
+    "the paper's settings": {"preset": "paper-small-montezuma"},
+}
+"""What is undone of the settings for Montezuma's Revenge, one at a time; at last, all of them."""
+
+
+def ablation_suite(online_steps: int) -> Suite:
+    """Undo each departure from the paper of the settings for Montezuma's Revenge."""
+    whole = DeepRun(
+        env=MONTEZUMA,
+        env_parameters=MONTEZUMA_PARAMETERS,
+        preset=MONTEZUMA_PRESET,
+        data=MONTEZUMA_HARD,
+        online_steps=online_steps,
+        evaluation_episodes=0,
+        seed=MONTEZUMA_SEEDS[0],
+    )
+    runs = [replace(whole, **settings) for settings in ABLATIONS.values()]
+    return Suite("ablations", "Montezuma's Revenge, one setting undone at a time", tuple(runs))
+
+
 SUITES: dict[str, Callable[[Preset], Suite]] = {
     "lock": lock_suite,
     "briee": briee_suite,

@@ -4,6 +4,7 @@ A kind of run has a spec (`TrainingRun`), a training (`Trainable`) and a place w
 kept (`Checkpoint`); `record` does the rest, the same for all of them.
 """
 
+import hashlib
 import json
 import time
 from collections import deque
@@ -271,6 +272,14 @@ def json_object(text: str) -> dict[str, Any]:
     return parameters
 
 
+LONGEST_NAME = 200
+"""Characters; file systems stop at 255 bytes, and copies of a name want an ending."""
+
+
 def as_file_name(text: str) -> str:
-    """Replace what does not belong into the name of a directory."""
-    return "".join(c if c.isalnum() or c in "-=._" else "_" for c in text)
+    """Replace what does not belong into the name of a directory, and what is too long for one."""
+    name = "".join(c if c.isalnum() or c in "-=._" else "_" for c in text)
+    if len(name) <= LONGEST_NAME:
+        return name
+    digest = hashlib.sha256(text.encode()).hexdigest()[:16]
+    return f"{name[: LONGEST_NAME - len(digest) - 1]}-{digest}"

@@ -54,6 +54,12 @@ SMALL_CONVOLUTIONS = NetworkSpec(((32, 6, 3), (32, 3, 2)), hidden=(256,))
 """For 42x42 images on a CPU: a tenth of the arithmetic of `NATURE`."""
 NORMALISED_CONVOLUTIONS = NetworkSpec(((16, 6, 3), (32, 3, 2)), hidden=(256,), normalise=True)
 """For 42x42 images on a CPU, with 3/5 of the arithmetic of `SMALL_CONVOLUTIONS`."""
+NETWORKS = {
+    "nature": NATURE,
+    "small": SMALL_CONVOLUTIONS,
+    "normalised": NORMALISED_CONVOLUTIONS,
+}
+"""Networks for images, by name."""
 
 
 FAINTEST = np.float32(20.0)

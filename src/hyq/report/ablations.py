@@ -1,0 +1,109 @@
+"""What each setting is worth: the recent return of runs that lack one, beside the whole."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from matplotlib.figure import Figure
+from rich.console import Console
+from rich.table import Table
+
+from hyq.core.errors import HyqError
+from hyq.core.files import read_json
+from hyq.experiments.suites import ABLATIONS, ablation_suite
+from hyq.report.runs import RunResult, write_figure
+
+WHOLE, PAPER = next(iter(ABLATIONS)), list(ABLATIONS)[-1]
+
+
+@dataclass(frozen=True)
+class Ablation:
+    """One run of the suite, by what it undoes."""
+
+    name: str
+    run: RunResult
+
+    @property
+    def points(self) -> list[tuple[int, float]]:
+        """(online steps, mean return of the newest 100 episodes) of every record."""
+        return [
+            (row["online_samples"], row["recent_return"])
+            for row in self.run.rows
+            if "recent_return" in row
+        ]
+
+    def at(self, steps: float) -> float:
+        """Return the recent return after so many steps; not a number before they were taken."""
+        if not self.points:
+            return float("nan")
+        taken, recent = np.array(self.points, float).T
+        return float(np.interp(steps, taken, recent, left=np.nan, right=np.nan))
+
+
+def read_ablations(path: Path) -> list[Ablation]:
+    """Read whatever has been recorded so far."""
+    suite = ablation_suite(_online_steps(path))
+    known = {run.id: name for name, run in zip(ABLATIONS, suite.runs, strict=True)}
+    found = [
+        Ablation(known[name], RunResult.read(path / "runs" / name))
+        for name in read_json(path / "suite.json")["runs"]
+        if (path / "runs" / name / "manifest.json").exists()
+    ]
+    found = [one for one in found if one.run.rows]
+    if not found:
+        raise HyqError(f"{path} has no records to report yet")
+    return found
+
+
+def _online_steps(path: Path) -> int:
+    first = next(iter(sorted((path / "runs").glob("*/manifest.json"))), None)
+    if first is None:
+        raise HyqError(f"{path} has no records to report yet")
+    return int(read_json(first)["spec"]["online_steps"])
+
+
+def report_ablations(path: Path, console: Console) -> None:
+    """Write the figure and print the table."""
+    ablations, steps = read_ablations(path), _online_steps(path)
+    write_figure(draw_ablations(ablations, steps), path / "figure.png")
+    console.print(ablation_table(ablations, steps))
+    console.print(f"figure: {path / 'figure.png'}")
+
+
+def ablation_table(ablations: list[Ablation], steps: int) -> Table:
+    """Lay out the recent return at thirds of the way."""
+    table = Table(title="what is undone", title_justify="left", box=None)
+    table.add_column("")
+    marks = [steps * part // 3 for part in (1, 2, 3)]
+    for mark in marks:
+        table.add_column(f"{mark:,}", justify="right")
+    for one in ablations:
+        cells = [one.at(mark) for mark in marks]
+        table.add_row(one.name, *("-" if np.isnan(cell) else f"{cell:,.0f}" for cell in cells))
+    return table
+
+
+def draw_ablations(ablations: list[Ablation], steps: int) -> Figure:
+    """Draw the recent return against online steps, a small panel each, the whole behind it."""
+    whole = next((one for one in ablations if one.name == WHOLE), None)
+    others = [one for one in ablations if one.name != WHOLE]
+    columns = 4
+    rows = max(1, -(-len(others) // columns))
+    figure = Figure(figsize=(2.9 * columns, 2.2 * rows), layout="constrained")
+    panels = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False).ravel()
+    for axes in panels[len(others) :]:
+        axes.set_visible(False)
+    for axes, one in zip(panels, others, strict=False):
+        if whole is not None and whole.points:
+            axes.plot(*np.array(whole.points, float).T, color="#bbbbbb", linewidth=1.6)
+        if one.points:
+            colour = "#c2571a" if one.name == PAPER else "#1f6f8b"
+            axes.plot(*np.array(one.points, float).T, color=colour, linewidth=2)
+        axes.set_title(one.name, loc="left", fontsize=8.5)
+        axes.xaxis.set_major_formatter(lambda value, _: f"{value / 1e3:g}k" if value else "0")
+        axes.set_xlim(0, steps)
+        axes.grid(alpha=0.25)
+        axes.spines[["top", "right"]].set_visible(False)
+    figure.supxlabel("online steps", fontsize=9)
+    figure.supylabel("return of the last 100 training episodes", fontsize=9)
+    return figure
