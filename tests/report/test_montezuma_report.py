@@ -138,7 +138,7 @@ def test_a_suite_under_way_gets_its_figures_and_page(
         assert "expert: 2,390" in (suite / name).read_text()
     page = (suite / "report.html").read_text()
     assert "{{" not in page
-    assert "17 runs. 2 of them are under way" in page
+    assert "19 runs. 3 of them are under way" in page
     assert page.count('<img class="strip"') == page.count('<img class="clip"') == 1
     assert "http://" not in page.replace("http://www.w3.org", "")
     write_figure(learning_curves(MontezumaResult.read(suite)), suite / "again.svg")

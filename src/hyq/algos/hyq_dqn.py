@@ -192,7 +192,6 @@ CPU_MONTEZUMA = DeepConfig(
     stack=4,
     shrink_by=2,
     standardise_pixels=True,
-    life_loss_terminates=True,
     log_end_terminates=True,
     network=NORMALISED_CONVOLUTIONS,
     report_every=10_000,

@@ -199,7 +199,7 @@ def _on_logs_alone(like: DeepRun, data: str) -> list[Run]:
 ABLATIONS: dict[str, Mapping[str, Any]] = {
     "as it is": {},
     "one-step returns": {"n_step": 1, "n_step_offline": 1},
-    "value goes on where a life is lost": {"life_loss_terminates": False},
+    "value ends where a life is lost": {"life_loss_terminates": True},
     "value goes on where the logs were cut off": {"log_end_terminates": False},
     "no pretraining": {"pretraining": 0},
     "target network every 10,000 steps": {"n_target": 10_000},
