@@ -46,6 +46,9 @@ class Linear:
     def target_outputs(self, observation: Array) -> FloatArray:
         return observation @ self.target
 
+    def both_outputs(self, observation: Array) -> tuple[FloatArray, FloatArray]:
+        return self.outputs(observation), self.target_outputs(observation)
+
 
 def problem(columns: int, dtype: Any = np.float64) -> tuple[Batch, Linear]:
     rng = np.random.default_rng(columns)

@@ -78,6 +78,10 @@ def test_both_learners_take_the_same_steps(
     np.testing.assert_allclose(numpy.outputs(probe), torch.outputs(probe), atol=1e-4)
     np.testing.assert_allclose(numpy.target_outputs(probe), torch.target_outputs(probe), atol=1e-4)
     assert np.abs(numpy.outputs(probe) - numpy.target_outputs(probe)).max() > 1e-3
+    for learner in (numpy, torch):
+        online, target = learner.both_outputs(probe)
+        np.testing.assert_array_equal(online, learner.outputs(probe))
+        np.testing.assert_array_equal(target, learner.target_outputs(probe))
     assert numpy.outputs(probe).shape == (ROWS, ACTIONS + extra)
 
 

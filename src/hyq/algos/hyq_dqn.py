@@ -270,8 +270,10 @@ class TemporalDifference:
     def judge(self, outputs: FloatArray, batch: Batch, learner: Learner) -> Judged:
         """Compare Q(s, a) with its bootstrapped target."""
         rows = batch.rows
-        q_t = learner.target_outputs(rows.next_observation)
-        selector = learner.outputs(rows.next_observation) if self.double else q_t
+        if self.double:
+            selector, q_t = learner.both_outputs(rows.next_observation)
+        else:
+            selector = q_t = learner.target_outputs(rows.next_observation)
         target = bootstrap_target(rows.reward, rows.discount, q_t, selector)
         if self.value_range is not None:
             target = np.clip(target, *self.value_range)
