@@ -30,7 +30,8 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
-from hyq.algos.hyq_dqn import PAPER_MONTEZUMA, DeepConfig, Training
+from hyq.algos.deep_config import PAPER_MONTEZUMA, DeepConfig
+from hyq.algos.hyq_dqn import Training
 from hyq.core.files import write_json
 from hyq.core.schedules import schedule
 from hyq.core.seeding import Streams
@@ -39,7 +40,8 @@ from hyq.data.priorities import Priorities
 from hyq.data.replay import Replay
 from hyq.envs.make import VectorEnv, make_lanes
 from hyq.experiments.records import circumstances
-from hyq.models.deep import NATURE, NetworkSpec, TorchLearner
+from hyq.models.learners import TorchLearner
+from hyq.models.networks import NATURE, NetworkSpec
 
 Problem = Literal["cartpole", "montezuma"]
 Variant = Literal["full", "plain"]

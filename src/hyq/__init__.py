@@ -4,7 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from hyq.algos.hyq_dqn import DeepConfig
+    from hyq.algos.deep_config import DeepConfig
     from hyq.api import train
     from hyq.core.errors import HyqError
     from hyq.core.schedules import PiecewiseLinear
@@ -25,7 +25,7 @@ __all__ = [
 
 _HOMES = {
     "Dataset": "hyq.data.dataset",
-    "DeepConfig": "hyq.algos.hyq_dqn",
+    "DeepConfig": "hyq.algos.deep_config",
     "DeepPolicy": "hyq.models.policy",
     "Episode": "hyq.data.episodes",
     "Episodes": "hyq.data.episodes",

@@ -16,7 +16,8 @@ from hyq.algos.deep_baselines import (
     FromDemonstrations,
     ImplicitQ,
 )
-from hyq.algos.hyq_dqn import DeepConfig, Objective, TemporalDifference, Training
+from hyq.algos.deep_config import DeepConfig
+from hyq.algos.hyq_dqn import Objective, TemporalDifference, Training
 from hyq.core.errors import HyqError
 from hyq.core.schedules import schedule
 from hyq.core.seeding import Streams
@@ -24,7 +25,7 @@ from hyq.core.targets import chosen, conservative_penalty, large_margin_loss
 from hyq.core.types import Array, FloatArray, Transitions
 from hyq.data.hybrid import Batch
 from hyq.envs.make import make_lanes
-from hyq.models.deep import NetworkSpec
+from hyq.models.networks import NetworkSpec
 from tests.algos.chain import GAMMA, Chain, chain_logs, optimal_q
 
 ROWS, OFFLINE, ACTIONS, FEATURES = 40, 15, 3, 6

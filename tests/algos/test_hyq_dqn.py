@@ -10,7 +10,8 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from hyq.algos.hyq_dqn import DeepConfig, Judged, Report, TemporalDifference, Training
+from hyq.algos.deep_config import DeepConfig
+from hyq.algos.hyq_dqn import Judged, Report, TemporalDifference, Training
 from hyq.core.errors import HyqError
 from hyq.core.schedules import PiecewiseLinear, schedule
 from hyq.core.seeding import Streams
@@ -20,7 +21,8 @@ from hyq.data.episodes import Episode, Episodes
 from hyq.data.hybrid import Batch, HybridReplay, MixForm
 from hyq.data.replay import Replay
 from hyq.envs.make import make_lanes
-from hyq.models.deep import SMALL_CONVOLUTIONS, Learner, NetworkSpec, TorchLearner, VectorLearner
+from hyq.models.learners import Learner, TorchLearner, VectorLearner
+from hyq.models.networks import SMALL_CONVOLUTIONS, NetworkSpec
 from hyq.rollout import VectorEnv
 from tests.algos.chain import GAMMA, Chain, chain_logs, optimal_q
 from tests.test_lanes import Diary

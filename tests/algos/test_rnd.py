@@ -28,7 +28,7 @@ from hyq.core.errors import HyqError
 from hyq.core.seeding import Streams
 from hyq.core.types import Array, FloatArray
 from hyq.envs.make import make_lanes
-from hyq.models.deep import NetworkSpec
+from hyq.models.networks import NetworkSpec
 from tests.test_lanes import Diary
 
 LENGTH = 16

@@ -13,7 +13,7 @@ from hyq.core.types import Array
 from hyq.experiments import film
 from hyq.experiments.film import Actor, Film, Scene, Take, play_film, replay, room_shares
 from hyq.experts.montezuma_data import Recordings
-from hyq.models.deep import SMALL_CONVOLUTIONS, InputScaling, Network, NetworkSpec
+from hyq.models.networks import SMALL_CONVOLUTIONS, InputScaling, Network, NetworkSpec
 from hyq.models.policy import DeepPolicy
 
 GAME = Scene("hyq/Montezuma-v0", (), {"step_limit": 40, "num_threads": 1})

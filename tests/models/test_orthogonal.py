@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from hyq.models.deep import InputScaling, Network, NetworkSpec
+from hyq.models.networks import InputScaling, Network, NetworkSpec
 from hyq.models.orthogonal import orthogonal_matrix, orthogonal_weights
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from hyq.core.errors import HyqError
 from hyq.core.types import Array
-from hyq.models.deep import SMALL_CONVOLUTIONS, InputScaling, Network, NetworkSpec
+from hyq.models.networks import SMALL_CONVOLUTIONS, InputScaling, Network, NetworkSpec
 from hyq.models.policy import DeepPolicy
 
 

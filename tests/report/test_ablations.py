@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from hyq.algos.hyq_dqn import DeepConfig
+from hyq.algos.deep_config import DeepConfig
 from hyq.cli import main
 from hyq.core.errors import HyqError
 from hyq.experiments.deep import DeepRun

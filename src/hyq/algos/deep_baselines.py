@@ -14,7 +14,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from hyq.algos.hyq_dqn import PRESETS, DeepConfig, Judged, Objective, TemporalDifference
+from hyq.algos.deep_config import PRESETS, DeepConfig
+from hyq.algos.hyq_dqn import Judged, Objective, TemporalDifference
 from hyq.core.errors import HyqError
 from hyq.core.schedules import schedule
 from hyq.core.targets import (
@@ -26,7 +27,8 @@ from hyq.core.targets import (
 )
 from hyq.core.types import FloatArray
 from hyq.data.hybrid import Batch
-from hyq.models.deep import NETWORKS, Learner
+from hyq.models.learners import Learner
+from hyq.models.networks import NETWORKS
 
 UNIFORM = (0.0, 1e-3)
 """(exponent, epsilon) of a replay without priorities."""

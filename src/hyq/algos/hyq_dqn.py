@@ -3,8 +3,8 @@
 One step of the algorithm: act epsilon-greedily in every lane, store what happened, and every
 `n_value` steps take one gradient step on a minibatch of which a share beta comes from the logs;
 every `n_target` steps copy the network to the target network. That is `Training.run`, at the
-bottom. What a minibatch is made of is in `data/hybrid.py`; the rest of this file is the settings
-and the one line of mathematics that is the algorithm's own, in `TemporalDifference`.
+bottom. What a minibatch is made of is in `data/hybrid.py`, the settings are in `deep_config.py`;
+the one line of mathematics that is the algorithm's own is `TemporalDifference`.
 
 The baselines of `deep_baselines.py` are other objectives under the same training.
 """
@@ -14,211 +14,27 @@ import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, Protocol
+from typing import Literal, Protocol
 
-import gymnasium as gym
 import numpy as np
 
 from hyq.algos.base import Snapshot
+from hyq.algos.deep_config import DeepConfig
 from hyq.core.errors import HyqError
 from hyq.core.images import shrink
-from hyq.core.schedules import PiecewiseLinear, schedule
 from hyq.core.seeding import Streams
 from hyq.core.targets import bootstrap_target, huber_slope, signed_log
 from hyq.core.types import Array, FloatArray, Transitions, below
 from hyq.data.dataset import Dataset
 from hyq.data.episodes import Episode
-from hyq.data.hybrid import Batch, HybridReplay, MixForm, Source
+from hyq.data.hybrid import Batch, HybridReplay, Source
 from hyq.data.logs import Logs, check_logs
 from hyq.data.replay import Replay
 from hyq.envs.make import check_spaces
-from hyq.models.deep import (
-    NATURE,
-    NORMALISED_CONVOLUTIONS,
-    SMALL_CONVOLUTIONS,
-    AdamSettings,
-    InputScaling,
-    Learner,
-    Network,
-    NetworkSpec,
-    Precision,
-    make_learner,
-)
+from hyq.models.learners import Learner, make_learner
+from hyq.models.networks import Network, suitable_network, suitable_scaling
 from hyq.models.policy import DeepPolicy
 from hyq.rollout import Lanes, VectorEnv
-
-
-@dataclass(frozen=True)
-class DeepConfig:
-    """Every setting of the training. Times are counted in online steps: one lane's one step."""
-
-    online_steps: int = 50_000
-    """Steps to take in the environment, over all lanes."""
-    pretraining: int = 4000
-    """Updates on the logs alone before the first step."""
-    gamma: float = 0.99
-    """Discount factor."""
-    n_value: int = 1
-    """Steps between two updates of the network."""
-    n_target: int = 50
-    """Steps between two updates of the target network (one update counts as n_value steps)."""
-    batch_size: int = 64
-    """Transitions in a minibatch."""
-    beta: PiecewiseLinear = schedule(0.5)
-    """Share of the minibatches that comes from the logs, against online steps."""
-    mix: MixForm = "split"
-    """split: every minibatch holds that share; coin: all of it or nothing, as in the paper."""
-    epsilon: PiecewiseLinear = PiecewiseLinear(((0, 0.2), (10_000, 0.02)))
-    """Chance of a random action, against online steps."""
-    steady_lanes: int = 0
-    """Lanes that keep to `steady_epsilon` instead, so that some data is always near-greedy."""
-    steady_epsilon: float = 0.01
-    learning_rate: PiecewiseLinear = schedule(1e-3)
-    """Of Adam, against online steps."""
-    adam: AdamSettings = AdamSettings()
-    loss: Literal["huber", "squared"] = "huber"
-    """The paper prints the squared loss; Huber is quadratic near zero and linear beyond one."""
-    double: bool = True
-    """Let the online network choose the action that the target network values."""
-    value_range: tuple[float, float] | None = None
-    """Bounds that targets are kept inside, where they are known: the paper's class is bounded by
-    [0, V_max]. They stop values from feeding on themselves where the logs say nothing."""
-    n_step: int = 1
-    """Rewards summed before bootstrapping, online. More than one is biased off-policy: the actions
-    in between were not the greedy ones. The paper leaves it at one for that reason."""
-    n_step_offline: int = 1
-    """The same for the logs."""
-    priority_online: tuple[float, float] = (0.6, 1e-3)
-    """(exponent, epsilon) of prioritised replay; exponent 0 draws uniformly."""
-    priority_offline: tuple[float, float] = (0.6, 1e-3)
-    importance: PiecewiseLinear = PiecewiseLinear(((0, 0.4), (50_000, 1.0)))
-    """Exponent of the importance weights, against online steps."""
-    reward: Literal["raw", "signed-log"] = "raw"
-    """signed-log learns from sign(r) log(1 + |r|); returns are always reported raw."""
-    buffer_size: int = 100_000
-    """Slots for online observations; the oldest are overwritten."""
-    learning_starts: int = 500
-    """Steps before the first update that is not pretraining."""
-    lanes: int = 8
-    """Environments that are stepped together."""
-    stack: int = 1
-    """Frames that make one observation."""
-    shrink_by: int = 1
-    """Factor by which image frames are averaged down before anything else."""
-    standardise_pixels: bool = False
-    """Scale each pixel by its mean and deviation in the logs, not all alike: in pictures that
-    mostly stay the same, what moves then stands out."""
-    life_loss_terminates: bool = False
-    """Let the value end where a life is lost, in games that count lives."""
-    log_end_terminates: bool = False
-    """Let the value end where a logged episode was cut off. It does not really end there, but no
-    data says how it goes on, and bootstrapping from there has been seen to diverge."""
-    network: NetworkSpec | None = None
-    """Chosen by the observations where not given."""
-    precision: Precision = "auto"
-    device: str = "cpu"
-    report_every: int = 1000
-    """Steps, or updates of pretraining, between two reports."""
-
-    def __post_init__(self) -> None:
-        """Refuse settings that cannot run."""
-        positive = ("n_value", "n_target", "batch_size", "n_step", "n_step_offline", "lanes")
-        for name in (*positive, "buffer_size", "stack", "shrink_by", "report_every"):
-            if getattr(self, name) < 1:
-                raise HyqError(f"{name} must be at least 1, got {getattr(self, name)}")
-        for name in ("online_steps", "pretraining", "learning_starts", "steady_lanes"):
-            if getattr(self, name) < 0:
-                raise HyqError(f"{name} must not be negative, got {getattr(self, name)}")
-        for name in ("beta", "epsilon", "importance"):
-            low, high = getattr(self, name).range
-            if low < 0 or high > 1:
-                raise HyqError(f"{name} must stay within [0, 1], got {low} to {high}")
-        if self.value_range is not None and self.value_range[0] >= self.value_range[1]:
-            raise HyqError(f"value_range must have its smaller bound first, got {self.value_range}")
-        for name in ("priority_online", "priority_offline"):
-            if min(getattr(self, name)) < 0:
-                raise HyqError(f"{name} must not be negative, got {getattr(self, name)}")
-        if self.learning_rate.range[0] < 0:
-            raise HyqError(f"learning_rate must not be negative, got {self.learning_rate.range[0]}")
-        if not 0 <= self.gamma <= 1:
-            raise HyqError(f"gamma must lie in [0, 1], got {self.gamma}")
-        if self.steady_lanes > self.lanes:
-            raise HyqError(f"{self.steady_lanes} steady lanes are more than all {self.lanes}")
-
-
-PAPER_MONTEZUMA = DeepConfig(
-    online_steps=20_000_000,
-    pretraining=0,
-    gamma=0.99,
-    n_value=4,
-    n_target=10_000,
-    batch_size=32,
-    beta=PiecewiseLinear(((0, 0.2), (5e6, 0.2), (15e6, 0.01))),
-    mix="coin",
-    epsilon=PiecewiseLinear(((0, 0.25), (250e3, 0.1), (5e6, 0.01), (15e6, 0.001))),
-    learning_rate=PiecewiseLinear(((0, 1e-4), (100e3, 6.25e-5), (15e6, 1e-5))),
-    adam=AdamSettings(weight_decay=1e-5, max_gradient_norm=10.0),
-    loss="huber",
-    priority_online=(0.4, 1e-3),
-    priority_offline=(1.0, 1e-4),
-    importance=PiecewiseLinear(((0, 0.6), (15e6, 1.0))),
-    reward="signed-log",
-    buffer_size=2**20,
-    learning_starts=1000,
-    stack=4,
-    network=NATURE,
-    report_every=10_000,
-)
-"""The paper's table for Montezuma's Revenge; where it gives only [a, b], the released schedule."""
-
-CPU_MONTEZUMA = DeepConfig(
-    online_steps=3_000_000,
-    pretraining=3000,
-    n_value=16,
-    n_target=4000,
-    batch_size=64,
-    beta=schedule(0.5),
-    epsilon=PiecewiseLinear(((0, 0.25), (250e3, 0.1), (1e6, 0.01))),
-    steady_lanes=8,
-    learning_rate=schedule(5e-4),
-    adam=AdamSettings(epsilon=1e-6),
-    n_step=10,
-    n_step_offline=60,
-    importance=PiecewiseLinear(((0, 0.4), (2e6, 1.0))),
-    reward="signed-log",
-    buffer_size=400_000,
-    learning_starts=2000,
-    lanes=16,
-    stack=4,
-    shrink_by=2,
-    standardise_pixels=True,
-    log_end_terminates=True,
-    network=NORMALISED_CONVOLUTIONS,
-    report_every=10_000,
-)
-"""For Montezuma's Revenge on two cores: a small normalised network on smaller pictures, half the
-replay of the paper, and longer returns."""
-
-PAPER_SMALL_MONTEZUMA = replace(
-    PAPER_MONTEZUMA,
-    n_value=16,
-    batch_size=128,
-    buffer_size=400_000,
-    learning_starts=2000,
-    lanes=16,
-    shrink_by=2,
-    network=SMALL_CONVOLUTIONS,
-)
-"""The paper's table on two cores: a smaller network on smaller pictures, and as much replay for a
-step in minibatches four times as large."""
-
-PRESETS: dict[str, DeepConfig] = {
-    "default": DeepConfig(),
-    "paper-montezuma": PAPER_MONTEZUMA,
-    "cpu-montezuma": CPU_MONTEZUMA,
-    "paper-small-montezuma": PAPER_SMALL_MONTEZUMA,
-}
-"""Named settings."""
 
 
 @dataclass(frozen=True)
@@ -359,7 +175,11 @@ class Training:
             self.lanes.observation.shape[1:],
             self.actions,
             config.network or suitable_network(frame.shape[1:], frame.dtype),
-            suitable_scaling(env, self.replay.offline, config.standardise_pixels),
+            suitable_scaling(
+                env.single_observation_space,
+                self._logged if self.replay.offline else None,
+                standardise_pixels=config.standardise_pixels,
+            ),
             self.objective.extra_outputs(self.actions),
         )
         self.learner = make_learner(
@@ -420,6 +240,13 @@ class Training:
             action=episode.action - self._first_action,
             terminated=episode.terminated or config.log_end_terminates,
         )
+
+    def _logged(self, about: int) -> Array:
+        """Return about so many logged observations, evenly spread."""
+        assert self.replay.offline is not None
+        replay = self.replay.offline.replay
+        slots = np.flatnonzero(replay.priorities())
+        return replay.gather(slots[:: max(1, len(slots) // about)], 1, 1.0).observation
 
     def _scaled(self, reward: FloatArray) -> FloatArray:
         return signed_log(reward) if self.config.reward == "signed-log" else reward
@@ -614,45 +441,3 @@ class Training:
         began = time.perf_counter()
         yield
         self._seconds[name] += time.perf_counter() - began
-
-
-def suitable_network(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NetworkSpec:
-    """Choose convolutions for images and plain layers for everything else."""
-    smallest = smallest_side(shape, dtype)
-    if smallest >= 64:
-        return NATURE
-    if smallest >= 20:
-        return SMALL_CONVOLUTIONS
-    return NetworkSpec(hidden=(128, 128))
-
-
-def smallest_side(shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
-    """Return the smaller side of byte images, 0 of anything else."""
-    if dtype != np.uint8 or len(shape) < 2:
-        return 0
-    colours_last = len(shape) >= 3 and shape[-1] in (1, 3, 4)
-    return min(shape[-3:-1] if colours_last else shape[-2:])
-
-
-def suitable_scaling(
-    env: VectorEnv, offline: Source | None, standardise_pixels: bool = False
-) -> InputScaling:
-    """Scale images to [0, 1]; standardise vectors by the logs, or by the space's bounds."""
-    space = env.single_observation_space
-    assert isinstance(space, gym.spaces.Box)
-    if smallest_side(space.shape, space.dtype) >= 20:
-        if standardise_pixels and offline is not None:
-            return InputScaling.standard_pixels(_observations(offline.replay, 5000))
-        return InputScaling.pixels()
-    if offline is not None:
-        return InputScaling.standard(_observations(offline.replay, 100_000))
-    if space.is_bounded() and np.abs([space.low, space.high]).max() < 1e3:
-        return InputScaling.box(space.low, space.high)
-    shape = space.shape
-    return InputScaling(np.zeros(shape, np.float32), np.ones(shape, np.float32))
-
-
-def _observations(replay: Replay, about: int) -> Array:
-    """Return about so many observations, evenly spread over the replay."""
-    slots = np.flatnonzero(replay.priorities())
-    return replay.gather(slots[:: max(1, len(slots) // about)], 1, 1.0).observation

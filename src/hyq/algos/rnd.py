@@ -23,14 +23,22 @@ from typing import Any, Literal
 import numpy as np
 
 from hyq.algos.base import Snapshot
-from hyq.algos.hyq_dqn import Report, smallest_side, suitable_network, suitable_scaling
+from hyq.algos.hyq_dqn import Report
 from hyq.core.errors import HyqError
 from hyq.core.moments import RunningMoments
 from hyq.core.seeding import Streams
 from hyq.core.targets import softmax
 from hyq.core.types import Array, BoolArray, FloatArray, IntArray, below
 from hyq.envs.make import check_spaces
-from hyq.models.deep import AdamSettings, InputScaling, Network, NetworkSpec, TorchLearner
+from hyq.models.learners import AdamSettings, TorchLearner
+from hyq.models.networks import (
+    InputScaling,
+    Network,
+    NetworkSpec,
+    smallest_side,
+    suitable_network,
+    suitable_scaling,
+)
 from hyq.models.orthogonal import orthogonal_weights
 from hyq.models.policy import DeepPolicy
 from hyq.rollout import Lanes, Outcome, VectorEnv
@@ -392,7 +400,7 @@ class Training:
             self.lanes.observation.shape[1:],
             self.actions,
             replace(spec, dueling=False),
-            suitable_scaling(env, None),
+            suitable_scaling(env.single_observation_space, None),
             extra_outputs=2,
         )
         self.learner = TorchLearner(

@@ -9,7 +9,8 @@ from typing import Any, Literal
 import numpy as np
 
 from hyq.algos.deep_baselines import DEEP_METHODS, configured
-from hyq.algos.hyq_dqn import DeepConfig, Report, Training
+from hyq.algos.deep_config import DeepConfig
+from hyq.algos.hyq_dqn import Report, Training
 from hyq.core.errors import HyqError
 from hyq.core.seeding import Streams
 from hyq.core.types import Array

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
-from hyq.algos.hyq_dqn import PRESETS
+from hyq.algos.deep_config import PRESETS
 from hyq.core.errors import HyqError
 from hyq.experiments.deep import DeepRun
 from hyq.experiments.rnd import RNDRun

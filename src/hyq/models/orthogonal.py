@@ -5,7 +5,7 @@ import math
 import numpy as np
 
 from hyq.core.types import FloatArray
-from hyq.models.deep import Network
+from hyq.models.networks import Network
 
 RELU_GAIN = math.sqrt(2)
 """Makes up for the half of the signal that a ReLU takes away."""

@@ -17,7 +17,7 @@ from hyq.core.errors import HyqError
 from hyq.core.files import read_json, write_bytes, write_json
 from hyq.core.images import shrink
 from hyq.core.types import Array, FloatArray
-from hyq.models.deep import InputScaling, Network, NetworkSpec, TorchNetwork
+from hyq.models.networks import InputScaling, Network, NetworkSpec, TorchNetwork
 
 FORMAT = "hyq-policy-1"
 DESCRIPTION, WEIGHTS = "policy.json", "weights.safetensors"

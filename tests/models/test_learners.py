@@ -10,19 +10,15 @@ import pytest
 
 from hyq.core.errors import HyqError
 from hyq.core.types import Array, FloatArray
-from hyq.models.deep import (
+from hyq.models.learners import AdamSettings, Learner, TorchLearner, VectorLearner, make_learner
+from hyq.models.networks import (
     FAINTEST,
     NATURE,
     NORMALISED_CONVOLUTIONS,
     SMALL_CONVOLUTIONS,
-    AdamSettings,
     InputScaling,
-    Learner,
     Network,
     NetworkSpec,
-    TorchLearner,
-    VectorLearner,
-    make_learner,
 )
 
 ROWS, ACTIONS = 16, 4

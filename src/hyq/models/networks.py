@@ -1,0 +1,292 @@
+"""Q-networks and what goes into them: ReLU layers for vectors, convolutions for images.
+
+A `Network` says what goes in, the layers, and what comes out; `TorchNetwork` is the same as a
+PyTorch module. How they learn is in `learners.py`.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import torch
+from torch import nn
+
+from hyq.core.errors import HyqError
+from hyq.core.types import Array, FloatArray
+
+
+@dataclass(frozen=True)
+class NetworkSpec:
+    """The layers of a network, from its input to its outputs."""
+
+    convolutions: tuple[tuple[int, int, int], ...] = ()
+    """(channels, kernel, stride) of each convolution; none for vectors."""
+    hidden: tuple[int, ...] = (64, 64)
+    """Units of the ReLU layers that every output shares."""
+    dueling: bool = True
+    """Q(s, a) = V(s) + A(s, a) - mean_b A(s, b), with one scalar V (Wang et al. 2016)."""
+    stream_hidden: int = 0
+    """Units of a ReLU layer of its own for each of V and A; 0 leaves both linear."""
+    normalise: bool = False
+    """Layer normalisation (Ba et al. 2016) of the shared layers that follow the convolutions."""
+
+    def __post_init__(self) -> None:
+        """Refuse layers without width."""
+        sizes = [size for layer in self.convolutions for size in layer] + list(self.hidden)
+        if any(size < 1 for size in sizes) or self.stream_hidden < 0:
+            raise HyqError(f"every layer needs at least one unit, got {self}")
+
+
+NATURE = NetworkSpec(((32, 8, 4), (64, 4, 2), (64, 3, 1)), hidden=(), stream_hidden=512)
+"""The network of Mnih et al. (2015) with the dueling streams of Wang et al. (2016)."""
+SMALL_CONVOLUTIONS = NetworkSpec(((32, 6, 3), (32, 3, 2)), hidden=(256,))
+"""For 42x42 images on a CPU: a tenth of the arithmetic of `NATURE`."""
+NORMALISED_CONVOLUTIONS = NetworkSpec(((16, 6, 3), (32, 3, 2)), hidden=(256,), normalise=True)
+"""For 42x42 images on a CPU, with 3/5 of the arithmetic of `SMALL_CONVOLUTIONS`."""
+NETWORKS = {
+    "nature": NATURE,
+    "small": SMALL_CONVOLUTIONS,
+    "normalised": NORMALISED_CONVOLUTIONS,
+}
+"""Networks for images, by name."""
+
+
+FAINTEST = np.float32(20.0)
+"""Smallest standard deviation that pixels are divided by, in 256 shades."""
+
+
+@dataclass(frozen=True)
+class InputScaling:
+    """The fixed affine map that brings observations near the unit range."""
+
+    shift: FloatArray
+    scale: FloatArray
+
+    @classmethod
+    def pixels(cls) -> "InputScaling":
+        """Map bytes to [0, 1]."""
+        return cls(np.zeros((), np.float32), np.array(1 / 255, np.float32))
+
+    @classmethod
+    def box(cls, low: Array, high: Array) -> "InputScaling":
+        """Map a bounded box to [-1, 1]."""
+        width = np.maximum(high.astype(np.float64) - low, 1e-8)
+        middle = low + width / 2
+        return cls(middle.astype(np.float32), (2 / width).astype(np.float32))
+
+    @classmethod
+    def standard(cls, sample: Array) -> "InputScaling":
+        """Give every feature of a sample zero mean and, where it varies, unit variance."""
+        deviation = sample.std(axis=0, dtype=np.float64)
+        scale: FloatArray = np.where(deviation > 1e-6, 1 / np.maximum(deviation, 1e-6), 1.0)
+        mean = sample.mean(axis=0, dtype=np.float64)
+        return cls(mean.astype(np.float32), scale.astype(np.float32))
+
+    @classmethod
+    def standard_pixels(cls, sample: Array) -> "InputScaling":
+        """Give every pixel of a sample zero mean and at most unit variance.
+
+        What stays in sight is small, then, and what moves over it is large. Pixels that hardly
+        ever change are scaled by `FAINTEST`, or they would drown all others when they do.
+        """
+        deviation = sample.std(axis=0, dtype=np.float32)
+        mean = sample.mean(axis=0, dtype=np.float32)
+        return cls(mean, 1 / np.maximum(deviation, FAINTEST))
+
+
+@dataclass(frozen=True)
+class Network:
+    """A network's whole description: what goes in, the layers, and what comes out."""
+
+    shape: tuple[int, ...]
+    """Of one observation; images may have colours last, and stacked frames come first."""
+    actions: int
+    spec: NetworkSpec
+    scaling: InputScaling
+    extra_outputs: int = 0
+    """Columns after the Q-values, for objectives that learn more than Q."""
+
+    def __post_init__(self) -> None:
+        """Refuse an image that its convolutions would shrink to nothing."""
+        if self.spec.convolutions:
+            self._flat_size()
+
+    @property
+    def image_shape(self) -> tuple[int, int, int]:
+        """(channels, height, width) for convolutions: each colour of each frame is a channel."""
+        if len(self.shape) == 2:
+            return (1, *self.shape)
+        if len(self.shape) in (3, 4) and not self.colours_last:
+            return math.prod(self.shape[:-2]), self.shape[-2], self.shape[-1]
+        if self.colours_last and len(self.shape) in (3, 4):
+            *frames, height, width, colours = self.shape
+            return math.prod(frames) * colours, height, width
+        raise HyqError(f"convolutions need images, got observations of shape {self.shape}")
+
+    @property
+    def colours_last(self) -> bool:
+        """Whether the last axis holds the colours of a pixel."""
+        return len(self.shape) >= 3 and self.shape[-1] in (1, 3, 4)
+
+    @property
+    def heads(self) -> tuple[int, ...]:
+        """Widths of the outputs before they are combined: V where dueling, A, the extras."""
+        values = (1, self.actions) if self.spec.dueling else (self.actions,)
+        return values + ((self.extra_outputs,) if self.extra_outputs else ())
+
+    def module(self) -> "TorchNetwork":
+        """Build the network in PyTorch, with weights yet to be set."""
+        return TorchNetwork(self)
+
+    def initial(self, rng: np.random.Generator) -> dict[str, FloatArray]:
+        """Draw every weight and bias uniformly within 1/sqrt(fan-in), PyTorch's own default.
+
+        Normalisation starts with gains of one and without shifts.
+        """
+        parameters: dict[str, FloatArray] = {}
+        for layer, module in self.module().named_modules():
+            if isinstance(module, nn.LayerNorm):
+                parameters[f"{layer}.weight"] = np.ones(module.normalized_shape, np.float32)
+                parameters[f"{layer}.bias"] = np.zeros(module.normalized_shape, np.float32)
+            elif isinstance(module, nn.Linear | nn.Conv2d):
+                bound = math.prod(module.weight.shape[1:]) ** -0.5
+                for name, value in module.named_parameters():
+                    draw = rng.uniform(-bound, bound, tuple(value.shape))
+                    parameters[f"{layer}.{name}"] = draw.astype(np.float32)
+        return parameters
+
+    def _flat_size(self) -> int:
+        """Count the features that leave the convolutions."""
+        channels, *sides = self.image_shape
+        for channels, kernel, stride in self.spec.convolutions:  # noqa: B007
+            sides = [(side - kernel) // stride + 1 for side in sides]
+        if min(sides) < 1:
+            raise HyqError(f"images of {self.shape[1:]} are too small for {self.spec.convolutions}")
+        return channels * math.prod(sides)
+
+
+class TorchNetwork(nn.Module):
+    """The network as a PyTorch module."""
+
+    def __init__(self, network: Network) -> None:
+        """Lay out the layers; their weights are set by whoever builds it."""
+        super().__init__()
+        spec = network.spec
+        layers: list[nn.Module] = []
+        inputs = network.image_shape[0] if spec.convolutions else math.prod(network.shape)
+        for channels, kernel, stride in spec.convolutions:
+            layers += [nn.Conv2d(inputs, channels, kernel, stride), nn.ReLU()]
+            inputs = channels
+        layers.append(nn.Flatten())
+        if spec.convolutions:
+            inputs = network._flat_size()
+        for units in spec.hidden:
+            layers.append(nn.Linear(inputs, units))
+            if spec.normalise:
+                layers.append(nn.LayerNorm(units))
+            layers.append(nn.ReLU())
+            inputs = units
+        self.body = nn.Sequential(*layers)
+        self.heads = nn.ModuleList(
+            nn.Sequential(
+                nn.Linear(inputs, spec.stream_hidden), nn.ReLU(), nn.Linear(spec.stream_hidden, n)
+            )
+            if spec.stream_hidden
+            else nn.Linear(inputs, n)
+            for n in network.heads
+        )
+        self.dueling = spec.dueling
+        self.image_shape = network.image_shape if spec.convolutions else None
+        self.colours_last = network.colours_last
+        self.shifts = bool(network.scaling.shift.any())
+        for name, values in (("shift", network.scaling.shift), ("scale", network.scaling.scale)):
+            tensor = torch.from_numpy(values)
+            if self.image_shape is not None and values.ndim:  # one for each pixel
+                tensor = self._as_image(tensor)
+            self.register_buffer(name, tensor, persistent=False)
+
+    def forward(self, observation: torch.Tensor) -> torch.Tensor:
+        """Return the outputs of observations as the environment gives them."""
+        return self.outputs_of(self.scaled(observation))
+
+    def scaled(self, observation: torch.Tensor) -> torch.Tensor:
+        """Arrange and scale observations as the layers want them."""
+        scale = self.get_buffer("scale")
+        observation = observation.to(scale.dtype)
+        if self.image_shape is not None:
+            observation = self._as_image(observation)
+        if self.shifts:
+            observation = observation - self.get_buffer("shift")
+        return observation * scale
+
+    def outputs_of(self, scaled: torch.Tensor) -> torch.Tensor:
+        """Return the outputs of observations that have been scaled."""
+        features = self.body(scaled)
+        outputs = [head(features) for head in self.heads]
+        if self.dueling:
+            value, advantage = outputs[:2]
+            outputs[:2] = [value + advantage - advantage.mean(-1, keepdim=True)]
+        return torch.cat(outputs, -1) if len(outputs) > 1 else outputs[0]
+
+    def _as_image(self, observation: torch.Tensor) -> torch.Tensor:
+        """Arrange frames and colours as channels, which come last in memory.
+
+        So arranged, one thread of a CPU went through the convolutions and back a third faster.
+        """
+        assert self.image_shape is not None
+        if self.colours_last:
+            observation = observation.movedim(-1, -3)
+        image = observation.reshape(-1, *self.image_shape)
+        return image.contiguous(memory_format=torch.channels_last)
+
+    def set_parameters(self, parameters: Mapping[str, Array]) -> None:
+        """Take weights from named arrays; names or shapes that do not match are refused."""
+        self.load_state_dict({k: torch.from_numpy(np.array(v)) for k, v in parameters.items()})
+
+
+SMALLEST_SIDE = 20
+"""Pixels; smaller arrays of bytes are taken for vectors."""
+
+
+def suitable_network(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NetworkSpec:
+    """Choose convolutions for images and plain layers for everything else."""
+    smallest = smallest_side(shape, dtype)
+    if smallest >= 64:
+        return NATURE
+    if smallest >= SMALLEST_SIDE:
+        return SMALL_CONVOLUTIONS
+    return NetworkSpec(hidden=(128, 128))
+
+
+def smallest_side(shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
+    """Return the smaller side of byte images, 0 of anything else."""
+    if dtype != np.uint8 or len(shape) < 2:
+        return 0
+    colours_last = len(shape) >= 3 and shape[-1] in (1, 3, 4)
+    return min(shape[-3:-1] if colours_last else shape[-2:])
+
+
+def suitable_scaling(
+    space: gym.Space[Any],
+    logged: Callable[[int], Array] | None,
+    *,
+    standardise_pixels: bool = False,
+) -> InputScaling:
+    """Scale images to [0, 1]; standardise vectors by the logs, or by the space's bounds.
+
+    `logged` returns about so many observations of the logs, where there are any.
+    """
+    assert isinstance(space, gym.spaces.Box)
+    if smallest_side(space.shape, space.dtype) >= SMALLEST_SIDE:
+        if standardise_pixels and logged is not None:
+            return InputScaling.standard_pixels(logged(5000))
+        return InputScaling.pixels()
+    if logged is not None:
+        return InputScaling.standard(logged(100_000))
+    if space.is_bounded() and np.abs([space.low, space.high]).max() < 1e3:
+        return InputScaling.box(space.low, space.high)
+    shape = space.shape
+    return InputScaling(np.zeros(shape, np.float32), np.ones(shape, np.float32))
