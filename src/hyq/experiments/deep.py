@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,7 +19,14 @@ from hyq.envs.make import VectorEnv, make_lanes
 from hyq.experiments.checkpoint import RingCheckpoint
 from hyq.experiments.deep_data import named_logs
 from hyq.experiments.records import RunDirectory
-from hyq.experiments.trainings import Progress, as_file_name, json_object, record
+from hyq.experiments.trainings import (
+    Progress,
+    as_file_name,
+    details,
+    json_object,
+    record,
+    settings_given,
+)
 
 
 @dataclass(frozen=True)
@@ -127,27 +134,13 @@ class DeepRun:
     @property
     def config(self) -> DeepConfig:
         """The settings of the training, with what the method changes about them."""
-        known = {field.name for field in fields(DeepConfig)}
-        given = {
-            field.name: getattr(self, field.name)
-            for field in fields(self)
-            if field.name in known and getattr(self, field.name) is not None
-        }
-        return configured(self.method, self.preset, **given)
+        return configured(self.method, self.preset, **settings_given(self, DeepConfig))
 
     @property
     def id(self) -> str:
         """A name that tells this run from others of a suite."""
-        named = ("env", "data", "method", "seed")
-        watching = ("evaluation_episodes", "evaluate_every", "threshold", "stop_when_solved")
-        details = "".join(
-            f"-{field.name}={getattr(self, field.name)}"
-            for field in fields(self)
-            if field.name not in (*named, *watching, "wrappers")
-            and getattr(self, field.name) != field.default
-        )
-        data = self.data or "no-data"
-        name = f"{self.method}-{self.env}-{data}{details}-s{self.seed}"
+        told = details(self, "env", "data", "method", "seed")
+        name = f"{self.method}-{self.env}-{self.data or 'no-data'}{told}-s{self.seed}"
         return as_file_name(name)
 
     def lanes_of(self, count: int) -> VectorEnv:

@@ -16,7 +16,14 @@ from hyq.core.types import Array
 from hyq.envs.make import VectorEnv, make_lanes
 from hyq.experiments.checkpoint import StateCheckpoint
 from hyq.experiments.records import RunDirectory
-from hyq.experiments.trainings import Progress, as_file_name, json_object, record
+from hyq.experiments.trainings import (
+    Progress,
+    as_file_name,
+    details,
+    json_object,
+    record,
+    settings_given,
+)
 
 
 @dataclass(frozen=True)
@@ -117,25 +124,12 @@ class RNDRun:
     @property
     def config(self) -> RNDConfig:
         """The settings of the training."""
-        known = {field.name for field in fields(RNDConfig)}
-        given = {
-            field.name: getattr(self, field.name)
-            for field in fields(self)
-            if field.name in known and getattr(self, field.name) is not None
-        }
-        return configured(self.preset, **given)
+        return configured(self.preset, **settings_given(self, RNDConfig))
 
     @property
     def id(self) -> str:
         """A name that tells this run from others of a suite."""
-        named = ("env", "seed", "wrappers")
-        watching = ("evaluation_episodes", "evaluate_every", "threshold", "stop_when_solved")
-        details = "".join(
-            f"-{field.name}={getattr(self, field.name)}"
-            for field in fields(self)
-            if field.name not in (*named, *watching) and getattr(self, field.name) != field.default
-        )
-        name = f"{self.method}-{self.env}{details}-s{self.seed}"
+        name = f"{self.method}-{self.env}{details(self, 'env', 'seed')}-s{self.seed}"
         return as_file_name(name)
 
     def lanes_of(self, count: int) -> VectorEnv:

@@ -9,7 +9,7 @@ import json
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -270,6 +270,27 @@ def json_object(text: str) -> dict[str, Any]:
     if not isinstance(parameters, dict):
         raise HyqError(f"env_parameters must be a JSON object, got {text!r}")
     return parameters
+
+
+def settings_given(spec: Any, settings: type[Any]) -> dict[str, Any]:
+    """Return what a spec says of the settings of its training: what is not None."""
+    known = {field.name for field in fields(settings)}
+    said = {field.name: getattr(spec, field.name) for field in fields(spec)}
+    return {name: value for name, value in said.items() if name in known and value is not None}
+
+
+WATCHING = ("evaluation_episodes", "evaluate_every", "threshold", "stop_when_solved")
+"""Fields of a spec that change what is looked at, not what is learned."""
+
+
+def details(spec: Any, *named: str) -> str:
+    """Spell out the fields of a spec that are not as by default, nor `named` already."""
+    return "".join(
+        f"-{field.name}={getattr(spec, field.name)}"
+        for field in fields(spec)
+        if field.name not in (*named, *WATCHING, "wrappers")
+        and getattr(spec, field.name) != field.default
+    )
 
 
 LONGEST_NAME = 200
