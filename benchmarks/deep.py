@@ -204,15 +204,15 @@ def storage() -> dict[str, float]:
         action = rng.integers(18, size=8)
         frames, reward, terminated, truncated, _ = env.step(action)
         ended = terminated | truncated
-        recorded.append((action, reward, terminated, ended, _single(frames)))
+        recorded.append((action, reward, ~terminated, ended, _single(frames)))
         replay.add(*recorded[-1])
         if ended.any():
             frames, _ = env.reset(options={"reset_mask": ended})
             replay.start(np.flatnonzero(ended), _single(frames)[ended])
         played += 8
     for number in range((capacity - played) // 8):
-        action, reward, terminated, ended, frame = recorded[number % len(recorded)]
-        replay.add(action, reward, terminated & False, ended & False, frame)
+        action, reward, _, ended, frame = recorded[number % len(recorded)]
+        replay.add(action, reward, np.ones(8), ended & False, frame)
 
     def sample() -> None:
         slots, _ = replay.draw(32, rng)

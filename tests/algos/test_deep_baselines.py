@@ -239,7 +239,7 @@ SMALL = DeepConfig(
     n_value=4,
     n_target=40,
     batch_size=16,
-    gamma=GAMMA,
+    gamma=schedule(GAMMA),
     learning_starts=20,
     lanes=2,
     network=NetworkSpec(hidden=(16,)),

@@ -30,7 +30,7 @@ from tests.test_lanes import Diary
 SMALL = DeepConfig(
     online_steps=240,
     pretraining=30,
-    gamma=0.9,
+    gamma=schedule(0.9),
     n_value=2,
     n_target=60,
     batch_size=16,
@@ -228,16 +228,16 @@ def test_where_the_logs_stop_the_value_goes_on_unless_told_otherwise(ends: bool)
     assert (discount == 0).any() == ends
 
 
-@pytest.mark.parametrize("terminates", [False, True])
-def test_a_lost_life_ends_the_value_but_not_the_episode(terminates: bool) -> None:
-    config = replace(SMALL, life_loss_terminates=terminates, beta=schedule(0), pretraining=0)
+@pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
+def test_a_lost_life_costs_a_share_of_the_value_and_not_the_episode(share: float) -> None:
+    config = replace(SMALL, life_loss_discount=share, beta=schedule(0), pretraining=0)
     training, spy = spied(config, make_lanes(Diary, 2), None)
     reports = list(training.run())
     assert max(length for report in reports for _, _, length in report.episodes) > 2
     rows = Transitions.concatenate([batch.rows for batch in spy.batches])
     lost = (rows.next_observation[:, 1] == 2) & (rows.next_observation[:, 0] % 9 > 0)
     assert lost.any()
-    assert (rows.discount[lost] == 0).all() == terminates
+    np.testing.assert_allclose(rows.discount[lost], share * 0.9)
 
 
 def test_reports_count_episodes_and_compare_promises_with_returns() -> None:
@@ -263,7 +263,7 @@ EXACT = replace(
     SMALL,
     online_steps=8000,
     pretraining=0,
-    gamma=GAMMA,
+    gamma=schedule(GAMMA),
     n_value=4,
     n_target=60,
     batch_size=32,
@@ -505,7 +505,8 @@ def test_input_that_cannot_work_is_refused_before_any_step(
         {"beta": schedule(1.5)},
         {"epsilon": schedule(-0.1)},
         {"importance": schedule("0:0.4, 10:1.1")},
-        {"gamma": 1.01},
+        {"gamma": schedule(1.01)},
+        {"life_loss_discount": 1.01},
         {"steady_lanes": 3},
     ],
 )

@@ -36,15 +36,15 @@ def logged(steps: int = 8, n_step: int = 1, exponent: float = 0.6) -> Source:
 def lived(steps: int = 6, n_step: int = 1, exponent: float = 0.4) -> Source:
     replay = Replay(2, 10, (1,), np.float32)
     replay.start(np.arange(2), np.zeros((2, 1), np.float32))
-    going = np.zeros(2, np.bool_)
+    over = np.zeros(2, np.bool_)
     for k in range(steps):
         reward = np.array([1.0 + k, 101.0 + k], np.float32)
-        replay.add(np.zeros(2, np.int64), reward, going, going, np.full((2, 1), k, np.float32))
+        replay.add(np.zeros(2, np.int64), reward, ~over, over, np.full((2, 1), k, np.float32))
     return Source(replay, n_step, exponent, 1e-3)
 
 
 def hybrid(form: MixForm = "split") -> HybridReplay:
-    return HybridReplay(logged(), lived(), form, GAMMA)
+    return HybridReplay(logged(), lived(), form)
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_a_share_of_whole_rows_or_of_all_or_none_leaves_nothing_to_chance(form: 
 
 def test_a_coin_decides_for_the_whole_minibatch() -> None:
     rng, both = np.random.default_rng(0), hybrid("coin")
-    batches = [both.sample(8, 0.3, 0.5, rng) for _ in range(2000)]
+    batches = [both.sample(8, 0.3, 0.5, GAMMA, rng) for _ in range(2000)]
     assert {batch.offline for batch in batches} == {0, 8}
     share = np.mean([batch.offline == 8 for batch in batches])
     assert abs(share - 0.3) < 4 * np.sqrt(0.21 / 2000)
@@ -79,7 +79,7 @@ def test_a_coin_decides_for_the_whole_minibatch() -> None:
 def test_offline_rows_come_first() -> None:
     rng, both = np.random.default_rng(0), hybrid()
     for _ in range(50):
-        batch = both.sample(8, 0.4, 0.5, rng)
+        batch = both.sample(8, 0.4, 0.5, GAMMA, rng)
         assert len(batch.rows) == len(batch.weight) == 8
         assert batch.offline in {3, 4}
         assert (batch.rows.reward[: batch.offline] >= LOGGED).all()
@@ -88,7 +88,7 @@ def test_offline_rows_come_first() -> None:
 
 def test_every_transition_of_either_source_can_be_drawn() -> None:
     rng, both = np.random.default_rng(0), hybrid()
-    rewards = np.concatenate([both.sample(8, 0.5, 0.5, rng).rows.reward for _ in range(300)])
+    rewards = np.concatenate([both.sample(8, 0.5, 0.5, GAMMA, rng).rows.reward for _ in range(300)])
     own = [*range(1, 7), *range(101, 107)]
     assert set(rewards) == {*own, *(LOGGED + np.arange(8))}
 
@@ -106,7 +106,7 @@ def expected_priorities(source: Source, batch: Batch, error: FloatArray) -> Floa
 def test_priorities_return_to_the_replay_that_owns_the_row() -> None:
     both = hybrid()
     assert both.offline is not None
-    batch = both.sample(6, 0.5, 0.5, np.random.default_rng(3))
+    batch = both.sample(6, 0.5, 0.5, GAMMA, np.random.default_rng(3))
     # A slot drawn twice has one reward, so this error is the same both times.
     error = np.where(batch.rows.reward >= LOGGED, -1.0, 1.0) * (batch.rows.reward % 500 + 2)
     expected = [expected_priorities(source, batch, error) for source in (both.offline, both.online)]
@@ -117,9 +117,9 @@ def test_priorities_return_to_the_replay_that_owns_the_row() -> None:
 
 
 def test_without_an_exponent_priorities_stay_as_they_are() -> None:
-    both = HybridReplay(logged(exponent=0.0), lived(exponent=0.0), "split", GAMMA)
+    both = HybridReplay(logged(exponent=0.0), lived(exponent=0.0), "split")
     assert both.offline is not None
-    batch = both.sample(8, 0.5, 1.0, np.random.default_rng(0))
+    batch = both.sample(8, 0.5, 1.0, GAMMA, np.random.default_rng(0))
     batch.prioritise(np.full(8, 100.0))
     for source in (both.offline, both.online):
         assert set(source.replay.priorities()) <= {0.0, 1.0}
@@ -142,7 +142,7 @@ def test_each_source_weighs_its_rows_by_its_own_priorities() -> None:
     for source in (both.offline, both.online):
         drawable = np.flatnonzero(source.replay.priorities())
         source.replay.prioritise(drawable, 1.0 + np.arange(len(drawable)))
-    batch = both.sample(64, 0.5, exponent, rng)
+    batch = both.sample(64, 0.5, exponent, GAMMA, rng)
     for rows, (source, slots) in zip((slice(32), slice(32, 64)), batch.parts, strict=True):
         priority = source.replay.priorities()
         weight = (len(source.replay) * priority[slots] / priority.sum()) ** -exponent
@@ -152,23 +152,23 @@ def test_each_source_weighs_its_rows_by_its_own_priorities() -> None:
 
 def test_shares_of_nothing_and_of_everything() -> None:
     both, rng = hybrid(), np.random.default_rng(0)
-    assert both.sample(8, 0.0, 0.5, rng).offline == 0
-    assert both.sample(8, 1.0, 0.5, rng).offline == 8
+    assert both.sample(8, 0.0, 0.5, GAMMA, rng).offline == 0
+    assert both.sample(8, 1.0, 0.5, GAMMA, rng).offline == 8
     unborn = replace(both, online=lived(steps=0))
-    assert unborn.sample(8, 0.0, 0.5, rng).offline == 8  # nothing else is there yet
+    assert unborn.sample(8, 0.0, 0.5, GAMMA, rng).offline == 8  # nothing else is there yet
 
 
 @pytest.mark.parametrize("form", ["split", "coin"])
 def test_drawing_from_logs_that_are_not_there_is_refused(form: MixForm) -> None:
-    alone = HybridReplay(None, lived(), form, GAMMA)
-    assert alone.sample(8, 0.0, 0.5, np.random.default_rng(0)).offline == 0
+    alone = HybridReplay(None, lived(), form)
+    assert alone.sample(8, 0.0, 0.5, GAMMA, np.random.default_rng(0)).offline == 0
     with pytest.raises(HyqError, match="no offline data"):
-        alone.sample(8, 1.0, 0.5, np.random.default_rng(0))
+        alone.sample(8, 1.0, 0.5, GAMMA, np.random.default_rng(0))
 
 
 def test_each_source_has_returns_of_its_own_length() -> None:
-    both = HybridReplay(logged(n_step=2), lived(n_step=3), "split", GAMMA)
-    batch = both.sample(64, 0.5, 0.5, np.random.default_rng(0), with_one_step=True)
+    both = HybridReplay(logged(n_step=2), lived(n_step=3), "split")
+    batch = both.sample(64, 0.5, 0.5, GAMMA, np.random.default_rng(0), with_one_step=True)
     single = batch.one_step
     np.testing.assert_allclose(single.discount, GAMMA)
     np.testing.assert_array_equal(single.observation, batch.rows.observation)
@@ -185,5 +185,5 @@ def test_each_source_has_returns_of_its_own_length() -> None:
 
 def test_single_steps_are_not_gathered_twice() -> None:
     both = hybrid()
-    batch = both.sample(8, 0.5, 0.5, np.random.default_rng(0), with_one_step=True)
+    batch = both.sample(8, 0.5, 0.5, GAMMA, np.random.default_rng(0), with_one_step=True)
     assert batch.one_step is batch.rows

@@ -16,10 +16,10 @@ GAMMA = 0.9
 
 @dataclass
 class Lived:
-    """One episode as it happened; entry t of `steps` is (action, reward, terminated)."""
+    """One episode as it happened; entry t of `steps` is (action, reward, continues)."""
 
     observation: list[Array]
-    steps: list[tuple[int, float, bool]] = field(default_factory=list)
+    steps: list[tuple[int, float, float]] = field(default_factory=list)
     slot: list[int] = field(default_factory=list)
 
 
@@ -45,15 +45,15 @@ class Twin:
     def step(self) -> None:
         action = self.rng.integers(0, 5, self.lanes)
         reward = self.rng.normal(size=self.lanes).astype(np.float32)
-        terminated = self.rng.random(self.lanes) < 0.1
+        continues = self.rng.choice([0.0, 0.5, 1.0], self.lanes, p=[0.1, 0.2, 0.7])
         ended = self.rng.random(self.lanes) < 0.15
         observation = self.observe(self.lanes)
-        slots = self.replay.add(action, reward, terminated, ended, observation)
+        slots = self.replay.add(action, reward, continues, ended, observation)
         assert slots.tolist() == [self.episodes[lane][-1].slot[-1] for lane in range(self.lanes)]
         for lane in range(self.lanes):
             lived = self.episodes[lane][-1]
             lived.observation.append(observation[lane])
-            lived.steps.append((int(action[lane]), float(reward[lane]), bool(terminated[lane])))
+            lived.steps.append((int(action[lane]), float(reward[lane]), float(continues[lane])))
             lived.slot.append(self.take_slot(lane))
         interrupted = self.rng.random(self.lanes) < 0.03
         if (ended | interrupted).any():
@@ -80,14 +80,11 @@ class Twin:
         self, lived: Lived, t: int, n_step: int
     ) -> tuple[Array, int, float, float, Array]:
         total, discount, now = 0.0, 1.0, t
-        while now < len(lived.steps) and now < t + n_step:
-            _, reward, terminated = lived.steps[now]
+        while now < len(lived.steps) and now < t + n_step and discount > 0:
+            _, reward, continues = lived.steps[now]
             total += discount * reward
-            discount *= GAMMA
+            discount *= GAMMA * continues
             now += 1
-            if terminated:
-                discount = 0.0
-                break
         return self.stacked(lived, t), lived.steps[t][0], total, discount, self.stacked(lived, now)
 
     def stacked(self, lived: Lived, t: int) -> Array:
@@ -181,8 +178,8 @@ def chain(rewards: list[float], *, length: int = 20) -> Replay:
     replay = Replay(1, length, (), np.float32)
     replay.start(np.array([0]), np.array([0.0]))
     for step, reward in enumerate(rewards, 1):
-        no = np.array([False])
-        replay.add(np.array([step]), np.array([reward]), no, no, np.array([float(step)]))
+        yes, no = np.array([True]), np.array([False])
+        replay.add(np.array([step]), np.array([reward]), yes, no, np.array([float(step)]))
     return replay
 
 
@@ -190,8 +187,8 @@ def test_returns_stop_at_a_lost_life_but_frame_stacks_do_not() -> None:
     replay = Replay(1, 20, (), np.float32, stack=3)
     replay.start(np.array([0]), np.array([0.0]))
     for step in range(1, 6):
-        lost, going = np.array([step == 3]), np.array([False])
-        replay.add(np.array([step]), np.array([1.0]), lost, going, np.array([float(step)]))
+        goes_on, over = np.array([step != 3]), np.array([False])
+        replay.add(np.array([step]), np.array([1.0]), goes_on, over, np.array([float(step)]))
     batch = replay.gather(np.array([1, 3]), 4, 0.5)
     np.testing.assert_array_equal(batch.observation, [[0, 0, 1], [1, 2, 3]])
     np.testing.assert_array_equal(batch.next_observation, [[1, 2, 3], [3, 4, 5]])
@@ -201,8 +198,8 @@ def test_returns_stop_at_a_lost_life_but_frame_stacks_do_not() -> None:
 
 def test_a_truncated_episode_keeps_its_discount() -> None:
     replay = chain([1.0])
-    yes, no = np.array([True]), np.array([False])
-    replay.add(np.array([2]), np.array([1.0]), no, yes, np.array([2.0]))
+    yes = np.array([True])
+    replay.add(np.array([2]), np.array([1.0]), yes, yes, np.array([2.0]))
     replay.start(np.array([0]), np.array([7.0]))
     batch = replay.gather(np.array([0, 1]), 5, 0.5)
     np.testing.assert_allclose(batch.discount, [0.25, 0.5])
@@ -220,8 +217,8 @@ def test_new_transitions_get_the_highest_priority_ever_given() -> None:
     replay = chain([0.0, 0.0])
     replay.prioritise(np.array([0, 1]), np.array([8.0, 0.5]))
     replay.prioritise(np.array([0, 1]), np.array([0.1, 0.5]))
-    no = np.array([False])
-    added = replay.add(np.array([3]), np.array([0.0]), no, no, np.array([3.0]))
+    yes, no = np.array([True]), np.array([False])
+    added = replay.add(np.array([3]), np.array([0.0]), yes, no, np.array([3.0]))
     assert replay.priorities()[[0, 1, *added]].tolist() == [0.1, 0.5, 8.0]
 
 
@@ -247,17 +244,17 @@ def test_logged_episodes_fill_a_replay_of_their_own() -> None:
     for _ in range(200):
         twin.step()
     lived = [lived for lived in twin.episodes[0] if lived.steps]
-    episodes = [
-        Episode(
-            np.stack(one.observation),
-            np.array([action for action, _, _ in one.steps]),
-            np.array([reward for _, reward, _ in one.steps]),
-            terminated=one.steps[-1][2],
-            life_lost=np.array([terminated for _, _, terminated in one.steps]),
-        )
-        for one in lived
-    ]
-    replay = Replay.of(iter(episodes), stack=3)
+    episodes = []
+    for one in lived:
+        action, reward, continues = map(np.array, zip(*one.steps, strict=True))
+        terminated, lost = bool(continues[-1] == 0), continues < 1
+        one.steps = [
+            (a, r, 0.25 if life else 1.0) for (a, r, _), life in zip(one.steps, lost, strict=True)
+        ]
+        if terminated:
+            one.steps[-1] = (*one.steps[-1][:2], 0.0)
+        episodes.append(Episode(np.stack(one.observation), action, reward, terminated, lost))
+    replay = Replay.of(iter(episodes), stack=3, life_loss_discount=0.25)
     positive = np.flatnonzero(replay.priorities())
     assert len(replay) == len(positive) == sum(len(one.steps) for one in lived)
     assert set(replay.priorities()) == {0.0, 1.0}
@@ -270,19 +267,11 @@ def test_logged_episodes_fill_a_replay_of_their_own() -> None:
     assert_same(copy, replay)
 
 
-def test_a_lost_life_in_the_logs_may_be_ignored() -> None:
-    lost = np.array([True, False])
-    episode = Episode(np.zeros((3, 2)), np.zeros(2, int), np.zeros(2), True, lost)
-    for ignored, discount in ((False, [0.0, 0.0]), (True, [0.5, 0.0])):
-        replay = Replay.of([episode], life_loss_terminates=not ignored)
-        np.testing.assert_allclose(replay.gather(np.arange(2), 1, 0.5).discount, discount)
-
-
 def test_what_cannot_be_done_is_refused() -> None:
     replay = Replay(2, 9, (3,), np.float32)
     with pytest.raises(HyqError, match="no transition yet"):
         replay.draw(1, np.random.default_rng(0))
-    step = (np.zeros(2, int), np.zeros(2), np.zeros(2, bool), np.array([False, True]))
+    step = (np.zeros(2, int), np.zeros(2), np.ones(2), np.array([False, True]))
     with pytest.raises(HyqError, match="lane 0 has no episode"):
         replay.add(*step, np.zeros((2, 3)))
     replay.start(np.arange(2), np.zeros((2, 3)))
@@ -299,7 +288,7 @@ def test_what_cannot_be_done_is_refused() -> None:
 
 def test_memory_counts_every_part() -> None:
     replay = Replay(2, 512, (10,), np.float32)
-    frames, columns, leaves = 1024 * 40, 1024 * (4 + 4 + 1 + 4), 1024 * 8
+    frames, columns, leaves = 1024 * 40, 1024 * (4 + 4 + 4 + 4), 1024 * 8
     assert frames + columns + leaves <= replay.nbytes < frames + columns + leaves * 1.1
 
 
@@ -311,7 +300,7 @@ def test_even_draws_reach_every_transition_alike_and_nothing_else() -> None:
         replay.draw_evenly(1, rng)
     for _ in range(70):  # the ring turns over, and lanes end at different times
         ended = rng.random(3) < 0.1
-        replay.add(np.zeros(3, int), np.zeros(3), ended, ended, np.zeros((3, 2)))
+        replay.add(np.zeros(3, int), np.zeros(3), ~ended, ended, np.zeros((3, 2)))
         if ended.any():
             replay.start(np.flatnonzero(ended), np.zeros((int(ended.sum()), 2)))
     drawable = np.flatnonzero(replay.priorities())

@@ -295,5 +295,5 @@ def configured(method: str, preset: str, **settings: Any) -> DeepConfig:
     return DEEP_METHODS[method].adjust(replace(PRESETS[preset], **settings))
 
 
-SCHEDULES = {"beta", "epsilon", "learning_rate", "importance"}
+SCHEDULES = {"gamma", "beta", "epsilon", "learning_rate", "importance"}
 """The settings that change with time."""

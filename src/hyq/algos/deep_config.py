@@ -23,8 +23,9 @@ class DeepConfig:
     """Steps to take in the environment, over all lanes."""
     pretraining: int = 4000
     """Updates on the logs alone before the first step."""
-    gamma: float = 0.99
-    """Discount factor."""
+    gamma: PiecewiseLinear = schedule(0.99)
+    """Discount factor, against online steps. To begin with short sight and lengthen it is faster
+    than to see far from the start (François-Lavet et al. 2015)."""
     n_value: int = 1
     """Steps between two updates of the network."""
     n_target: int = 50
@@ -75,8 +76,9 @@ class DeepConfig:
     standardise_pixels: bool = False
     """Scale each pixel by its mean and deviation in the logs, not all alike: in pictures that
     mostly stay the same, what moves then stands out."""
-    life_loss_terminates: bool = False
-    """Let the value end where a life is lost, in games that count lives."""
+    life_loss_discount: float = 1.0
+    """Share of the value that goes on beyond a lost life, in games that count lives: 0 ends it
+    there, 1 makes dying no worse than the time it takes."""
     log_end_terminates: bool = False
     """Let the value end where a logged episode was cut off. It does not really end there, but no
     data says how it goes on, and bootstrapping from there has been seen to diverge."""
@@ -96,7 +98,7 @@ class DeepConfig:
         for name in ("online_steps", "pretraining", "learning_starts", "steady_lanes"):
             if getattr(self, name) < 0:
                 raise HyqError(f"{name} must not be negative, got {getattr(self, name)}")
-        for name in ("beta", "epsilon", "importance"):
+        for name in ("gamma", "beta", "epsilon", "importance"):
             low, high = getattr(self, name).range
             if low < 0 or high > 1:
                 raise HyqError(f"{name} must stay within [0, 1], got {low} to {high}")
@@ -107,8 +109,8 @@ class DeepConfig:
                 raise HyqError(f"{name} must not be negative, got {getattr(self, name)}")
         if self.learning_rate.range[0] < 0:
             raise HyqError(f"learning_rate must not be negative, got {self.learning_rate.range[0]}")
-        if not 0 <= self.gamma <= 1:
-            raise HyqError(f"gamma must lie in [0, 1], got {self.gamma}")
+        if not 0 <= self.life_loss_discount <= 1:
+            raise HyqError(f"life_loss_discount must lie in [0, 1], got {self.life_loss_discount}")
         if self.steady_lanes > self.lanes:
             raise HyqError(f"{self.steady_lanes} steady lanes are more than all {self.lanes}")
 
@@ -116,7 +118,6 @@ class DeepConfig:
 PAPER_MONTEZUMA = DeepConfig(
     online_steps=20_000_000,
     pretraining=0,
-    gamma=0.99,
     n_value=4,
     n_target=10_000,
     batch_size=32,
@@ -141,6 +142,7 @@ PAPER_MONTEZUMA = DeepConfig(
 CPU_MONTEZUMA = DeepConfig(
     online_steps=3_000_000,
     pretraining=3000,
+    gamma=PiecewiseLinear(((0, 0.99), (150e3, 0.99), (400e3, 0.997))),
     n_value=16,
     n_target=4000,
     batch_size=64,
@@ -159,6 +161,7 @@ CPU_MONTEZUMA = DeepConfig(
     stack=4,
     shrink_by=2,
     standardise_pixels=True,
+    life_loss_discount=0.5,
     log_end_terminates=True,
     network=NORMALISED_CONVOLUTIONS,
     report_every=10_000,

@@ -169,7 +169,6 @@ class Training:
                 *config.priority_online,
             ),
             config.mix,
-            config.gamma,
         )
         self.network = Network(
             self.lanes.observation.shape[1:],
@@ -210,7 +209,7 @@ class Training:
             replay = Replay.of(
                 [self._prepared_episode(episode) for episode in logs],
                 stack=config.stack,
-                life_loss_terminates=config.life_loss_terminates,
+                life_loss_discount=config.life_loss_discount,
             )
         return Source(replay, config.n_step_offline, *config.priority_offline)
 
@@ -287,6 +286,7 @@ class Training:
             config.batch_size,
             share,
             config.importance(now),
+            config.gamma(now),
             self._sampling,
             self.objective.needs_one_step,
         )
@@ -302,13 +302,12 @@ class Training:
         config = self.config
         outcome = self.lanes.receive()
         reward, ended = self._scaled(outcome.reward), outcome.ended
-        terminated = outcome.terminated
-        if config.life_loss_terminates:
-            terminated = terminated | outcome.life_lost
-        self.replay.online.replay.add(action, reward, terminated, ended, outcome.frame)
+        continues = np.where(outcome.life_lost, config.life_loss_discount, 1.0)
+        continues[outcome.terminated] = 0.0
+        self.replay.online.replay.add(action, reward, continues, ended, outcome.frame)
         self.online_steps += config.lanes
         self._earned += self._discount * reward
-        self._discount *= config.gamma
+        self._discount *= config.gamma(self.online_steps)
         for lane, total, length in outcome.finished:
             self._episodes.append((self.online_steps, total, length))
             self._starts.append((float(self._promised[lane]), float(self._earned[lane])))

@@ -84,19 +84,20 @@ class HybridReplay:
     offline: Source | None
     online: Source
     form: MixForm
-    gamma: float
 
     def sample(
         self,
         size: int,
         share: float,
         importance: float,
+        gamma: float,
         rng: np.random.Generator,
         with_one_step: bool = False,
     ) -> Batch:
         """Draw `size` rows, a `share` of them from the logs (all, while nothing else is there).
 
         `importance` is the exponent of the importance weights: 0 leaves the bias, 1 undoes it.
+        `gamma` discounts the rewards that a row sums up, and the value beyond them.
         """
         offline = offline_rows(size, share, self.form, rng)
         if not len(self.online.replay):
@@ -107,10 +108,10 @@ class HybridReplay:
         parts = [(source, *source.draw(n, importance, rng)) for source, n in counts if source and n]
         drawn = [(source, slots) for source, slots, _ in parts]
         weights = [weight for _, _, weight in parts]
-        rows = _joined([s.replay.gather(slots, s.n_step, self.gamma) for s, slots in drawn])
+        rows = _joined([s.replay.gather(slots, s.n_step, gamma) for s, slots in drawn])
         one_step = rows
         if with_one_step and any(source.n_step > 1 for source, _ in drawn):
-            one_step = _joined([s.replay.gather(slots, 1, self.gamma) for s, slots in drawn])
+            one_step = _joined([s.replay.gather(slots, 1, gamma) for s, slots in drawn])
         weight = weights[0] if len(weights) == 1 else np.concatenate(weights)
         return Batch(rows, one_step, weight, offline, drawn)
 

@@ -1,9 +1,10 @@
 """A ring of transitions for every lane, with each observation stored once.
 
-A slot holds one observation and how it was reached: the action and reward that led there, whether
-the value ended, and its age, the number of steps since its episode began. Nothing of it changes
-once written. The transition *of* a slot is the one that leaves it, so it can be drawn as soon as
-the next slot is written. Frame stacks and n-step returns are put together when a batch is gathered.
+A slot holds one observation and how it was reached: the action and reward that led there, how much
+of the value goes on from there, and its age, the number of steps since its episode began. Nothing
+of it changes once written. The transition *of* a slot is the one that leaves it, so it can be
+drawn as soon as the next slot is written. Frame stacks and n-step returns are put together when a
+batch is gathered.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -47,7 +48,7 @@ class Replay:
         self._columns: dict[str, Array] = {
             "action": np.zeros(capacity, np.int32),
             "reward": np.zeros(capacity, np.float32),
-            "terminated": np.zeros(capacity, np.bool_),
+            "continues": np.zeros(capacity, np.float32),
             "age": np.zeros(capacity, np.int32),
         }
         self._priorities = Priorities(capacity)
@@ -56,9 +57,12 @@ class Replay:
 
     @classmethod
     def of(
-        cls, episodes: Iterable[Episode], *, stack: int = 1, life_loss_terminates: bool = True
+        cls, episodes: Iterable[Episode], *, stack: int = 1, life_loss_discount: float = 1.0
     ) -> "Replay":
-        """Hold logged episodes in one lane just large enough, all with priority 1."""
+        """Hold logged episodes in one lane just large enough, all with priority 1.
+
+        `life_loss_discount` is the share of the value that goes on beyond a lost life.
+        """
         if isinstance(episodes, Iterator):
             episodes = list(episodes)  # they are gone through twice
         rows = sum(len(episode.observation) for episode in episodes)
@@ -68,7 +72,7 @@ class Replay:
         # The write head's shadow must not fall on the oldest slots.
         replay = cls(1, rows + stack - 1, first.shape[1:], first.dtype, stack=stack)
         for episode in episodes:
-            replay._append(episode, life_loss_terminates)
+            replay._append(episode, life_loss_discount)
         return replay
 
     @classmethod
@@ -76,9 +80,9 @@ class Replay:
         """Hold transitions without order, each an episode of its own, all with priority 1."""
         replay = cls(1, 2 * len(rows) + 1, rows.observation.shape[1:], rows.observation.dtype)
         before = 2 * np.arange(len(rows))
-        replay._write(before, rows.observation, 0, 0.0, False, 0)
+        replay._write(before, rows.observation, 0, 0.0, 1.0, 0)
         replay._write(
-            before + 1, rows.next_observation, rows.action, rows.reward, rows.discount == 0, 1
+            before + 1, rows.next_observation, rows.action, rows.reward, rows.discount > 0, 1
         )
         replay.written += 2 * len(rows)
         replay._priorities.set(before, np.ones(len(rows)))
@@ -97,7 +101,7 @@ class Replay:
     def start(self, lanes: IntArray, observation: Array) -> None:
         """Begin an episode in each of `lanes`; one still going on there counts as truncated."""
         slots = self._slots(lanes, self.written[lanes])
-        self._write(slots, observation, action=0, reward=0.0, terminated=False, age=0)
+        self._write(slots, observation, action=0, reward=0.0, continues=1.0, age=0)
         self._running[lanes] = True
         self._advance(lanes, completed=lanes[:0])
 
@@ -105,14 +109,15 @@ class Replay:
         self,
         action: Array,
         reward: FloatArray,
-        terminated: BoolArray,
+        continues: FloatArray | BoolArray,
         ended: BoolArray,
         next_observation: Array,
     ) -> IntArray:
         """Store one step of every lane and return the slots of the transitions it completed.
 
-        `terminated` says that the value ends here, as it may with a lost life; `ended` that the
-        episode does, after which the lane needs a `start`.
+        `continues` is the share of the value that goes on: 1, or 0 where the episode terminated,
+        or something in between with a lost life. `ended` says that the episode is over, after
+        which the lane needs a `start`.
         """
         if not self._running.all():
             raise HyqError(f"lane {int(self._running.argmin())} has no episode: call start first")
@@ -123,7 +128,7 @@ class Replay:
             next_observation,
             action=action,
             reward=reward,
-            terminated=terminated,
+            continues=continues,
             age=self._columns["age"][left] + 1,
         )
         self._running = ~ended
@@ -163,16 +168,16 @@ class Replay:
         steps = np.arange(1, n_step + 1)
         lanes, position = np.divmod(slots, self.length)
         path = self._slots(lanes[:, None], position[:, None] + steps)
-        terminated = self._columns["terminated"][path]
-        terminated_before = terminated.cumsum(axis=1) > terminated
-        reached = self._follows(slots, path) & ~terminated_before
+        continues = self._columns["continues"][path].cumprod(axis=1)
+        share = np.concatenate((np.ones_like(continues[:, :1]), continues[:, :-1]), axis=1)
+        reached = self._follows(slots, path) & (share > 0.0)
         taken = reached.sum(axis=1)
         if not taken.all():
             raise ValueError(f"slot {int(slots[taken.argmin()])} holds no transition")
         rows = np.arange(len(slots))
         last = path[rows, taken - 1]
-        reward = (self._columns["reward"][path] * reached) @ gamma ** (steps - 1.0)
-        discount = gamma**taken * ~terminated[rows, taken - 1]
+        reward = (self._columns["reward"][path] * share * reached) @ gamma ** (steps - 1.0)
+        discount = gamma**taken * continues[rows, taken - 1]
         observation, next_observation = self._stacks(np.stack([slots, last]))
         return Transitions(
             observation,
@@ -190,7 +195,7 @@ class Replay:
         if not age.all():
             raise ValueError(f"slot {int(slots[age.argmin()])} holds no transition")
         observation, next_observation = self._stacks(np.array((slots, following)))
-        discount = np.where(columns["terminated"][following], 0.0, gamma)
+        discount = gamma * columns["continues"][following]
         return Transitions(
             observation,
             columns["action"][following].astype(np.int64),
@@ -252,21 +257,21 @@ class Replay:
         priority[touched] = self._highest * self._drawable(touched)
         self.set_priorities(priority)
 
-    def _append(self, episode: Episode, life_loss_terminates: bool) -> None:
+    def _append(self, episode: Episode, life_loss_discount: float) -> None:
         """Write a whole episode at once into the only lane, where it still has room."""
         steps = len(episode.action)
         slots = self.written[0] + np.arange(steps + 1)
-        terminated = np.zeros(steps, np.bool_)
-        if episode.life_lost is not None and life_loss_terminates:
-            terminated |= episode.life_lost
-        terminated[-1] |= episode.terminated
-        self._write(slots[:1], episode.observation[:1], 0, 0.0, False, 0)
+        continues = np.ones(steps, np.float32)
+        if episode.life_lost is not None:
+            continues[episode.life_lost] = life_loss_discount
+        continues[-1] *= not episode.terminated
+        self._write(slots[:1], episode.observation[:1], 0, 0.0, 1.0, 0)
         self._write(
             slots[1:],
             episode.observation[1:],
             episode.action,
             episode.reward,
-            terminated,
+            continues,
             np.arange(1, steps + 1),
         )
         self.written += steps + 1
@@ -278,13 +283,13 @@ class Replay:
         observation: Array,
         action: Array | int,
         reward: FloatArray | float,
-        terminated: BoolArray | bool,
+        continues: FloatArray | BoolArray | float,
         age: IntArray | int,
     ) -> None:
         self._frames.put(slots, observation)
         self._columns["action"][slots] = action
         self._columns["reward"][slots] = reward
-        self._columns["terminated"][slots] = terminated
+        self._columns["continues"][slots] = continues
         self._columns["age"][slots] = age
 
     def _advance(self, lanes: IntArray, completed: IntArray) -> None:

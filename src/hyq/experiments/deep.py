@@ -57,8 +57,8 @@ class DeepRun:
     """Exponent of the importance weights: a number or knots."""
     pretraining: int | None = None
     """Updates on the logs alone before the first step."""
-    gamma: float | None = None
-    """Discount factor."""
+    gamma: str | None = None
+    """Discount factor: a number or knots."""
     n_value: int | None = None
     """Steps between two updates."""
     n_target: int | None = None
@@ -93,8 +93,8 @@ class DeepRun:
     """Layers for images: of Mnih et al. (2015), or two small kinds for pictures of 42x42."""
     standardise_pixels: bool | None = None
     """Scale each pixel by its mean and deviation in the logs."""
-    life_loss_terminates: bool | None = None
-    """Let the value end where a life is lost."""
+    life_loss_discount: float | None = None
+    """Share of the value that goes on beyond a lost life, 0 to 1."""
     log_end_terminates: bool | None = None
     """Let the value end where a logged episode was cut off."""
     precision: Literal["auto", "float32", "bfloat16"] | None = None

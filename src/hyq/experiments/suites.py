@@ -98,7 +98,7 @@ EXAMPLES = {
         25_000,
         0.95,
         {
-            "gamma": 0.9,
+            "gamma": "0.9",
             "value_range": (0.0, 1.0),
             "n_target": 100,
             "batch_size": 128,
@@ -199,7 +199,7 @@ def _on_logs_alone(like: DeepRun, data: str) -> list[Run]:
 ABLATIONS: dict[str, Mapping[str, Any]] = {
     "as it is": {},
     "one-step returns": {"n_step": 1, "n_step_offline": 1},
-    "value ends where a life is lost": {"life_loss_terminates": True},
+    "value ends where a life is lost": {"life_loss_discount": 0.0},
     "value goes on where the logs were cut off": {"log_end_terminates": False},
     "no pretraining": {"pretraining": 0},
     "target network every 10,000 steps": {"n_target": 10_000},
