@@ -209,6 +209,30 @@ def test_exploration_leaves_steady_lanes_alone() -> None:
     assert 0.4 < rows.action[~steady].mean() < 0.6
 
 
+def test_random_actions_are_held_for_times_that_fall_with_their_square() -> None:
+    config = replace(
+        SMALL, lanes=64, epsilon=schedule(0.5), hold=4, beta=schedule(0), pretraining=0
+    )
+    training = Training(config, make_lanes("CartPole-v1", 64), None, Streams(0))
+    durations = training._durations(40_000)
+    weights = 1 / np.arange(1, 5) ** 2
+    shares = np.bincount(durations, minlength=5)[1:] / 40_000
+    np.testing.assert_allclose(shares, weights / weights.sum(), atol=0.01)
+    held, left = np.zeros(64, int), np.zeros(64, int)
+    for _ in range(30):
+        greedy = training.greedy(training.lanes.observation)
+        action = training._act()
+        going_on = left > 0
+        np.testing.assert_array_equal(action[going_on], held[going_on])
+        held, left = training._held.copy(), training._holding.copy()
+        random = going_on | (left > 0)
+        other = action != greedy
+        assert 0 < other.sum() < 64
+        assert (left[random] < 4).all()
+    training._start(np.arange(64))
+    assert not training._holding.any()  # an episode begins with a choice of its own
+
+
 def test_rewards_are_compressed_for_learning_and_reported_raw() -> None:
     config = replace(SMALL, reward="signed-log")
     training, spy = spied(config, make_lanes(Chain, 2), chain_logs(20, 0.8))
@@ -362,6 +386,7 @@ def test_the_seed_decides_everything() -> None:
         {},
         {"stack": 3, "mix": "coin", "priority_offline": (0.0, 1e-3)},
         {"network": NetworkSpec(hidden=(8,), stream_hidden=8)},
+        {"hold": 9, "gamma": schedule("0:0.9, 100:0.99"), "life_loss_discount": 0.5},
     ],
 )
 def test_an_interrupted_run_ends_as_an_uninterrupted_one(

@@ -37,7 +37,10 @@ class DeepConfig:
     mix: MixForm = "split"
     """split: every minibatch holds that share; coin: all of it or nothing, as in the paper."""
     epsilon: PiecewiseLinear = PiecewiseLinear(((0, 0.2), (10_000, 0.02)))
-    """Chance of a random action, against online steps."""
+    """Chance that a random action begins, against online steps."""
+    hold: int = 1
+    """Longest time that a random action is held. Each is held for n steps with a chance in
+    proportion to 1/n^2 (Dabney et al. 2021), so that some lead out of where the policy stalls."""
     steady_lanes: int = 0
     """Lanes that keep to `steady_epsilon` instead, so that some data is always near-greedy."""
     steady_epsilon: float = 0.01
@@ -92,7 +95,7 @@ class DeepConfig:
     def __post_init__(self) -> None:
         """Refuse settings that cannot run."""
         positive = ("n_value", "n_target", "batch_size", "n_step", "n_step_offline", "lanes")
-        for name in (*positive, "buffer_size", "stack", "shrink_by", "report_every"):
+        for name in (*positive, "hold", "buffer_size", "stack", "shrink_by", "report_every"):
             if getattr(self, name) < 1:
                 raise HyqError(f"{name} must be at least 1, got {getattr(self, name)}")
         for name in ("online_steps", "pretraining", "learning_starts", "steady_lanes"):
@@ -147,7 +150,8 @@ CPU_MONTEZUMA = DeepConfig(
     n_target=4000,
     batch_size=64,
     beta=schedule(0.5),
-    epsilon=PiecewiseLinear(((0, 0.25), (250e3, 0.1), (1e6, 0.01))),
+    epsilon=PiecewiseLinear(((0, 0.1), (250e3, 0.04), (1e6, 0.005))),
+    hold=32,
     steady_lanes=8,
     learning_rate=schedule(5e-4),
     adam=AdamSettings(epsilon=1e-6),

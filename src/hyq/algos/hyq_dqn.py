@@ -24,7 +24,7 @@ from hyq.core.errors import HyqError
 from hyq.core.images import shrink
 from hyq.core.seeding import Streams
 from hyq.core.targets import bootstrap_target, huber_slope, signed_log
-from hyq.core.types import Array, FloatArray, Transitions, below
+from hyq.core.types import Array, FloatArray, IntArray, Transitions, below
 from hyq.data.dataset import Dataset
 from hyq.data.episodes import Episode
 from hyq.data.hybrid import Batch, HybridReplay, Source
@@ -194,6 +194,9 @@ class Training:
         self._earned = np.zeros(config.lanes)
         self._discount = np.ones(config.lanes)
         self._beginning = np.ones(config.lanes, dtype=bool)
+        self._held = np.zeros(config.lanes, np.int64)
+        self._holding = np.zeros(config.lanes, np.int64)
+        """Steps that the random action of each lane is still held for."""
         self._exported = np.zeros(config.lanes, np.int64)
         self._clear_metrics()
         self._start(np.arange(config.lanes))
@@ -267,7 +270,10 @@ class Training:
         )
 
     def _act(self) -> Array:
-        """Choose epsilon-greedy actions (Algorithm 3, line 6), counted from 0."""
+        """Choose epsilon-greedy actions (Algorithm 3, line 6), counted from 0.
+
+        A random action may be held for longer than a step.
+        """
         config = self.config
         scores = self.objective.scores(self.learner.outputs(self.lanes.observation), self.actions)
         if self._beginning.any():
@@ -277,7 +283,20 @@ class Training:
         chance[: config.steady_lanes] = config.steady_epsilon
         explore = self._acting.random(config.lanes) < chance
         anything = self._acting.integers(self.actions, size=config.lanes)
-        return np.where(explore, anything, scores.argmax(axis=1))
+        begins = explore & (self._holding == 0)
+        self._held[begins] = anything[begins]
+        self._holding[begins] = self._durations(int(begins.sum()))
+        random = self._holding > 0
+        self._holding[random] -= 1
+        return np.where(random, self._held, scores.argmax(axis=1))
+
+    def _durations(self, count: int) -> IntArray:
+        """Draw for how long random actions are held: for n steps in proportion to 1/n^2."""
+        longest = self.config.hold
+        if longest == 1:
+            return np.ones(count, np.int64)
+        weight = np.arange(1, longest + 1) ** -2.0
+        return 1 + self._acting.choice(longest, count, p=weight / weight.sum())
 
     def _update(self, share: float) -> None:
         """Take one gradient step on a minibatch of both sources (Algorithm 3, lines 10 and 11)."""
@@ -317,6 +336,7 @@ class Training:
     def _start(self, lanes: Array) -> None:
         self.replay.online.replay.start(lanes, self.lanes.frame[lanes])
         self._discount[lanes], self._earned[lanes], self._beginning[lanes] = 1.0, 0.0, True
+        self._holding[lanes] = 0
 
     def _clear_metrics(self) -> None:
         self._learned: list[tuple[int, FloatArray, FloatArray, float]] = []
@@ -365,6 +385,7 @@ class Training:
             "online_priorities": online.priorities(),
             "watched": np.stack([self._promised, self._earned, self._discount]),
             "beginning": self._beginning.copy(),
+            "held": np.stack([self._held, self._holding]),
         }
         for name, rng in (("acting", self._acting), ("sampling", self._sampling)):
             words = json.dumps(rng.bit_generator.state).encode()
@@ -385,6 +406,7 @@ class Training:
         self.online_steps, self.updates, self._reports = map(int, replaced["counts"])
         self._promised, self._earned, self._discount = replaced["watched"].copy()
         self._beginning = replaced["beginning"].copy()
+        self._held, self._holding = replaced["held"].copy()
         for name, rng in (("acting", self._acting), ("sampling", self._sampling)):
             rng.bit_generator.state = json.loads(replaced[f"random.{name}"].tobytes())
         self.learner.load(below("learner", replaced))

@@ -50,7 +50,9 @@ class DeepRun:
     mix: Literal["split", "coin"] | None = None
     """split: the exact share in every minibatch; coin: all or nothing, as the paper has it."""
     epsilon: str | None = None
-    """Chance of a random action: a number or knots."""
+    """Chance that a random action begins: a number or knots."""
+    hold: int | None = None
+    """Longest time in steps that a random action is held; 1 holds none."""
     learning_rate: str | None = None
     """Of Adam: a number or knots."""
     importance: str | None = None
