@@ -153,7 +153,7 @@ CPU_MONTEZUMA = DeepConfig(
     epsilon=PiecewiseLinear(((0, 0.1), (250e3, 0.04), (1e6, 0.005))),
     hold=32,
     steady_lanes=8,
-    learning_rate=schedule(5e-4),
+    learning_rate=PiecewiseLinear(((0, 5e-4), (200e3, 5e-4), (600e3, 1e-4), (1e6, 5e-5))),
     adam=AdamSettings(epsilon=1e-6),
     n_step=10,
     n_step_offline=60,
