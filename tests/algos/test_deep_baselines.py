@@ -12,12 +12,11 @@ from torch.nn.functional import huber_loss, log_softmax
 from hyq.algos.deep_baselines import (
     DEEP_METHODS,
     BehaviourCloning,
-    Conservative,
     FromDemonstrations,
     ImplicitQ,
 )
 from hyq.algos.deep_config import DeepConfig
-from hyq.algos.hyq_dqn import Objective, TemporalDifference, Training
+from hyq.algos.hyq_dqn import Objective, TemporalDifference, Training, pessimistic_slope
 from hyq.core.errors import HyqError
 from hyq.core.schedules import schedule
 from hyq.core.seeding import Streams
@@ -98,15 +97,6 @@ def cloning(outputs: torch.Tensor, batch: Batch, learner: Linear) -> torch.Tenso
     return -(tensor(batch.weight) * likelihood).mean()
 
 
-def conservative(double: bool, loss: Loss, alpha: float) -> Literally:
-    def literally(outputs: torch.Tensor, batch: Batch, learner: Linear) -> torch.Tensor:
-        penalty = conservative_penalty(outputs, tensor(batch.rows.action))
-        td = bellman(double, loss)(outputs, batch, learner)
-        return td + alpha * (tensor(batch.weight) * penalty).mean()
-
-    return literally
-
-
 def demonstrations(double: bool, loss: Loss, l1: float, l2: float) -> Literally:
     def literally(outputs: torch.Tensor, batch: Batch, learner: Linear) -> torch.Tensor:
         margin = large_margin_loss(outputs, tensor(batch.rows.action), 0.8)
@@ -141,12 +131,6 @@ CASES: list[tuple[Objective, Literally]] = [
     *((TemporalDifference(d, loss), bellman(d, loss)) for d in (True, False) for loss in LOSSES),
     (BehaviourCloning(), cloning),
     *(
-        (Conservative(TemporalDifference(d, loss), alpha), conservative(d, loss, alpha))
-        for d in (True, False)
-        for loss in LOSSES
-        for alpha in (0.0, 0.5, 1.0)
-    ),
-    *(
         (FromDemonstrations(TemporalDifference(d, loss), l1, l2), demonstrations(d, loss, l1, l2))
         for d in (True, False)
         for loss in LOSSES
@@ -173,6 +157,17 @@ def test_the_gradient_is_that_of_the_loss_as_written(
     assert np.abs(judged.gradient).max() > 1e-3
 
 
+def test_pessimism_is_the_penalty_of_conservative_q_learning_on_logged_rows() -> None:
+    batch, learner = problem(ACTIONS)
+    outputs = learner.outputs(batch.rows.observation)
+    leaf = torch.tensor(outputs, requires_grad=True)
+    logged = torch.arange(ROWS) < OFFLINE
+    penalty = conservative_penalty(leaf, tensor(batch.rows.action))
+    (expected,) = torch.autograd.grad((tensor(batch.weight) * penalty * logged).mean(), leaf)
+    np.testing.assert_allclose(pessimistic_slope(outputs, batch), expected.numpy(), atol=1e-9)
+    assert (expected[:OFFLINE] != 0).all()
+
+
 @pytest.mark.parametrize("objective", [o for o, _ in CASES], ids=repr)
 def test_single_precision_stays_single(objective: Objective) -> None:
     batch, learner = problem(ACTIONS + objective.extra_outputs(ACTIONS), np.float32)
@@ -190,7 +185,6 @@ def test_errors_are_those_that_priorities_should_follow() -> None:
     q = outputs[every, batch.rows.action]
     for rows, objective in (
         (batch.rows, TemporalDifference(double=False)),
-        (batch.rows, Conservative(TemporalDifference(double=False))),
         (batch.one_step, FromDemonstrations(TemporalDifference(double=False))),
     ):
         best = learner.target_outputs(rows.next_observation).max(axis=1)
@@ -225,7 +219,6 @@ def test_implicit_q_acts_by_its_policy_and_not_by_its_values() -> None:
         lambda: ImplicitQ(expectile=1.0),
         lambda: ImplicitQ(expectile=0.0),
         lambda: ImplicitQ(temperature=-1.0),
-        lambda: Conservative(alpha=-0.1),
     ],
 )
 def test_settings_that_mean_nothing_are_refused(make: Callable[[], Objective]) -> None:
@@ -248,23 +241,29 @@ SMALL = DeepConfig(
 
 
 def test_what_each_method_changes() -> None:
-    adjusted = {name: method.adjust(SMALL) for name, method in DEEP_METHODS.items()}
-    assert adjusted["hyq"] == SMALL
-    assert adjusted["dqn"] == replace(SMALL, beta=schedule(0.0), pretraining=0)
+    hybrid = replace(SMALL, pessimism=schedule(0.3))
+    adjusted = {name: method.adjust(hybrid) for name, method in DEEP_METHODS.items()}
+    assert adjusted["hyq"] == hybrid
+    assert adjusted["dqn"] == replace(hybrid, beta=schedule(0.0), pretraining=0)
     alone = replace(SMALL, online_steps=0, pretraining=130, beta=schedule(1.0))
     assert adjusted["offline"] == alone
-    for name in ("bc", "cql", "iql"):
-        assert adjusted[name] == replace(alone, priority_offline=(0.0, 1e-3))
+    drawn_uniformly = replace(alone, priority_offline=(0.0, 1e-3))
+    assert adjusted["bc"] == adjusted["iql"] == drawn_uniformly
+    assert adjusted["cql"] == replace(drawn_uniformly, pessimism=schedule(1.0))
     assert adjusted["dqfd"] == replace(
         SMALL, n_step=10, n_step_offline=10, adam=replace(SMALL.adam, weight_decay=1e-5)
     )
 
 
 def trained(
-    name: str, config: DeepConfig, quality: float, objective: Objective | None = None
+    name: str,
+    config: DeepConfig,
+    quality: float,
+    objective: Objective | None = None,
+    **changes: Any,
 ) -> Training:
     method = DEEP_METHODS[name]
-    config = method.adjust(config)
+    config = replace(method.adjust(config), **changes)
     logs = chain_logs(episodes=100, rightward=quality) if name != "dqn" else None
     env = make_lanes(Chain, config.lanes)
     training = Training(config, env, logs, Streams(1), objective or method.objective(config))
@@ -294,17 +293,17 @@ def test_cloning_copies_the_behaviour_be_it_good_or_bad() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "quality", "objective"),
+    ("name", "quality", "objective", "changes"),
     [
-        ("offline", 0.3, None),
-        ("iql", 0.4, ImplicitQ(expectile=0.9, temperature=10.0)),
-        ("cql", 0.45, Conservative(alpha=0.05)),
+        ("offline", 0.3, None, {}),
+        ("iql", 0.4, ImplicitQ(expectile=0.9, temperature=10.0), {}),
+        ("cql", 0.45, None, {"pessimism": schedule(0.05)}),
     ],
 )
 def test_methods_that_look_at_rewards_improve_on_what_was_usual(
-    name: str, quality: float, objective: Objective | None
+    name: str, quality: float, objective: Objective | None, changes: dict[str, Any]
 ) -> None:
-    training = trained(name, LONGER, quality, objective)
+    training = trained(name, LONGER, quality, objective, **changes)
     assert training.greedy(EVERY_STATE).tolist() == [1, 1, 1, 1]
 
 

@@ -385,6 +385,7 @@ def test_the_seed_decides_everything() -> None:
         {"stack": 3, "mix": "coin", "priority_offline": (0.0, 1e-3)},
         {"network": NetworkSpec(hidden=(8,), stream_hidden=8)},
         {"hold": 9, "gamma": schedule("0:0.9, 100:0.99"), "life_loss_discount": 0.5},
+        {"pessimism": schedule("0:1, 150:0")},
     ],
 )
 def test_an_interrupted_run_ends_as_an_uninterrupted_one(
@@ -530,6 +531,7 @@ def test_input_that_cannot_work_is_refused_before_any_step(
         {"importance": schedule("0:0.4, 10:1.1")},
         {"gamma": schedule(1.01)},
         {"life_loss_discount": 1.01},
+        {"pessimism": schedule("0:1, 10:-1")},
         {"steady_lanes": 3},
     ],
 )

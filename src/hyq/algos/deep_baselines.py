@@ -32,6 +32,8 @@ from hyq.models.networks import NETWORKS
 
 UNIFORM = (0.0, 1e-3)
 """(exponent, epsilon) of a replay without priorities."""
+CQL_ALPHA = 1.0
+"""Weight of CQL's penalty, as in d3rlpy's discrete CQL."""
 DQFD_STEPS = 10
 """n of DQfD's n-step loss."""
 DQFD_L2 = 1e-5
@@ -57,42 +59,10 @@ class BehaviourCloning:
         likelihood = softmax(outputs)[np.arange(len(outputs)), batch.rows.action]
         # The smallest positive number stands in for a likelihood that rounding brought to 0.
         log_likelihood = np.log(np.maximum(likelihood, np.finfo(np.float32).tiny))
-        return Judged(_per_row(batch)[:, None] * slope, -log_likelihood, log_likelihood)
+        return Judged(batch.per_row[:, None] * slope, -log_likelihood, log_likelihood)
 
     def scores(self, outputs: FloatArray, actions: int) -> FloatArray:
         """Act by the most likely action."""
-        return outputs
-
-
-@dataclass(frozen=True)
-class Conservative:
-    """CQL(H) for discrete actions (Kumar et al. 2020, equation 4): pessimism about unseen actions.
-
-    The Bellman error, plus alpha (log sum_a exp Q(s, a) - Q(s, a_data)).
-    """
-
-    error: TemporalDifference = TemporalDifference()
-    alpha: float = 1.0
-    needs_one_step: bool = field(default=False, init=False)
-
-    def __post_init__(self) -> None:
-        """Refuse optimism."""
-        if self.alpha < 0:
-            raise HyqError(f"alpha of CQL must not be negative, got {self.alpha}")
-
-    def extra_outputs(self, actions: int) -> int:
-        """Want Q alone."""
-        return 0
-
-    def judge(self, outputs: FloatArray, batch: Batch, learner: Learner) -> Judged:
-        """Add the penalty to the Bellman error."""
-        judged = self.error.judge(outputs, batch, learner)
-        penalty = log_likelihood_slope(outputs, batch.rows.action)
-        weight = self.alpha * _per_row(batch)[:, None]
-        return replace(judged, gradient=judged.gradient + weight * penalty)
-
-    def scores(self, outputs: FloatArray, actions: int) -> FloatArray:
-        """Act greedily on Q."""
         return outputs
 
 
@@ -126,7 +96,7 @@ class FromDemonstrations:
         gradient = (
             single.gradient
             + self.n_step_weight * several.gradient
-            + self.margin_weight * _per_row(batch)[:, None] * margin
+            + self.margin_weight * batch.per_row[:, None] * margin
         )
         return replace(single, gradient=gradient)
 
@@ -183,17 +153,12 @@ class ImplicitQ:
         gradient[every, rows.action] = huber_slope(error) if self.loss == "huber" else 2 * error
         gradient[:, actions] = expectile_slope(advantage, self.expectile)
         gradient[:, actions + 1 :] = favour[:, None] * clone
-        gradient *= _per_row(batch)[:, None]
+        gradient *= batch.per_row[:, None]
         return Judged(gradient, error, value)
 
     def scores(self, outputs: FloatArray, actions: int) -> FloatArray:
         """Act by the most likely action of the policy."""
         return outputs[:, actions + 1 :]
-
-
-def _per_row(batch: Batch) -> FloatArray:
-    """Return what each row counts in the mean over the batch."""
-    return batch.weight / np.float32(len(batch.rows))
 
 
 @dataclass(frozen=True)
@@ -216,7 +181,13 @@ def _online_alone(config: DeepConfig) -> DeepConfig:
 def _logs_alone(config: DeepConfig) -> DeepConfig:
     """Make as many updates as the hybrid run would, but none of its steps."""
     updates = config.pretraining + config.online_steps // config.n_value
-    return replace(config, online_steps=0, pretraining=updates, beta=schedule(1.0))
+    return replace(
+        config,
+        online_steps=0,
+        pretraining=updates,
+        beta=schedule(1.0),
+        pessimism=schedule(0.0),
+    )
 
 
 def _logs_alone_drawn_uniformly(config: DeepConfig) -> DeepConfig:
@@ -224,9 +195,15 @@ def _logs_alone_drawn_uniformly(config: DeepConfig) -> DeepConfig:
     return replace(_logs_alone(config), priority_offline=UNIFORM)
 
 
+def _conservatively(config: DeepConfig) -> DeepConfig:
+    return replace(_logs_alone_drawn_uniformly(config), pessimism=schedule(CQL_ALPHA))
+
+
 def _demonstrations(config: DeepConfig) -> DeepConfig:
+    """Leave the unlogged actions to the margin."""
     return replace(
         config,
+        pessimism=schedule(0.0),
         n_step=DQFD_STEPS,
         n_step_offline=DQFD_STEPS,
         adam=replace(config.adam, weight_decay=DQFD_L2),
@@ -256,8 +233,8 @@ DEEP_METHODS: dict[str, DeepMethod] = {
     ),
     "cql": DeepMethod(
         "conservative Q-learning on the logs alone",
-        lambda config: Conservative(_temporal_difference(config)),
-        _logs_alone_drawn_uniformly,
+        _temporal_difference,
+        _conservatively,
     ),
     "dqfd": DeepMethod(
         "deep Q-learning from demonstrations: the logs are taken for an expert's",
@@ -295,5 +272,5 @@ def configured(method: str, preset: str, **settings: Any) -> DeepConfig:
     return DEEP_METHODS[method].adjust(replace(PRESETS[preset], **settings))
 
 
-SCHEDULES = {"gamma", "beta", "epsilon", "learning_rate", "importance"}
+SCHEDULES = {"gamma", "beta", "epsilon", "learning_rate", "importance", "pessimism"}
 """The settings that change with time."""

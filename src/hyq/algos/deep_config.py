@@ -1,5 +1,6 @@
 """The settings of the deep methods, and named ones to start from."""
 
+import math
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -59,6 +60,10 @@ class DeepConfig:
     in between were not the greedy ones. The paper leaves it at one for that reason."""
     n_step_offline: int = 1
     """The same for the logs."""
+    pessimism: PiecewiseLinear = schedule(0.0)
+    """Weight of CQL's penalty on logged rows, against online steps: it lowers the actions that the
+    logs did not take. Where the logs show one action a state, nothing else says that the others are
+    no better, until each has been tried. Let it end at 0: the values are then Q-learning's own."""
     priority_online: tuple[float, float] = (0.6, 1e-3)
     """(exponent, epsilon) of prioritised replay; exponent 0 draws uniformly."""
     priority_offline: tuple[float, float] = (0.6, 1e-3)
@@ -101,17 +106,16 @@ class DeepConfig:
         for name in ("online_steps", "pretraining", "learning_starts", "steady_lanes"):
             if getattr(self, name) < 0:
                 raise HyqError(f"{name} must not be negative, got {getattr(self, name)}")
-        for name in ("gamma", "beta", "epsilon", "importance"):
+        bounds = dict.fromkeys(("gamma", "beta", "epsilon", "importance"), 1.0)
+        for name, most in {**bounds, "learning_rate": math.inf, "pessimism": math.inf}.items():
             low, high = getattr(self, name).range
-            if low < 0 or high > 1:
-                raise HyqError(f"{name} must stay within [0, 1], got {low} to {high}")
+            if not 0 <= low <= high <= most:
+                raise HyqError(f"{name} must stay within [0, {most:g}], got {low} to {high}")
         if self.value_range is not None and self.value_range[0] >= self.value_range[1]:
             raise HyqError(f"value_range must have its smaller bound first, got {self.value_range}")
         for name in ("priority_online", "priority_offline"):
             if min(getattr(self, name)) < 0:
                 raise HyqError(f"{name} must not be negative, got {getattr(self, name)}")
-        if self.learning_rate.range[0] < 0:
-            raise HyqError(f"learning_rate must not be negative, got {self.learning_rate.range[0]}")
         if not 0 <= self.life_loss_discount <= 1:
             raise HyqError(f"life_loss_discount must lie in [0, 1], got {self.life_loss_discount}")
         if self.steady_lanes > self.lanes:

@@ -23,7 +23,12 @@ from hyq.algos.deep_config import DeepConfig
 from hyq.core.errors import HyqError
 from hyq.core.images import shrink
 from hyq.core.seeding import Streams
-from hyq.core.targets import bootstrap_target, huber_slope, signed_log
+from hyq.core.targets import (
+    bootstrap_target,
+    huber_slope,
+    log_likelihood_slope,
+    signed_log,
+)
 from hyq.core.types import Array, FloatArray, IntArray, Transitions, below
 from hyq.data.dataset import Dataset
 from hyq.data.episodes import Episode
@@ -104,6 +109,16 @@ class TemporalDifference:
     def scores(self, outputs: FloatArray, actions: int) -> FloatArray:
         """Act greedily on Q."""
         return outputs
+
+
+def pessimistic_slope(outputs: FloatArray, batch: Batch) -> FloatArray:
+    """Return the gradient of the mean of log sum_b exp Q(s, b) - Q(s, a) over logged rows.
+
+    It is CQL's (Kumar et al. 2020, equation 4): it lowers the actions that the logs did not take.
+    """
+    slope = batch.per_row[:, None] * log_likelihood_slope(outputs, batch.rows.action)
+    slope[batch.offline :] = 0.0
+    return slope
 
 
 @dataclass(frozen=True)
@@ -311,7 +326,10 @@ class Training:
         )
         outputs = self.learner.forward(batch.rows.observation)
         judged = self.objective.judge(outputs, batch, self.learner)
-        norm = self.learner.step(judged.gradient, config.learning_rate(now))
+        gradient, pessimism = judged.gradient, config.pessimism(now)
+        if pessimism:
+            gradient = gradient + np.float32(pessimism) * pessimistic_slope(outputs, batch)
+        norm = self.learner.step(gradient, config.learning_rate(now))
         batch.prioritise(judged.td_error)
         self.updates += 1
         self._learned.append((batch.offline, judged.td_error, judged.value, norm))

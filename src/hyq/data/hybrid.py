@@ -61,6 +61,11 @@ class Batch:
     parts: Sequence[tuple[Source, IntArray]]
     """Which slots of which replay the rows are."""
 
+    @property
+    def per_row(self) -> FloatArray:
+        """What each row counts in a mean over the batch."""
+        return self.weight / np.float32(len(self.rows))
+
     def prioritise(self, td_error: FloatArray) -> None:
         """Return each row's new error to the replay that owns it."""
         start = 0

@@ -79,6 +79,8 @@ class DeepRun:
     """Bounds of the values, where they are known."""
     reward: Literal["raw", "signed-log"] | None = None
     """Scale of the rewards that are learned from."""
+    pessimism: str | None = None
+    """Weight of CQL's penalty on the logs: a number or knots."""
     priority_online: tuple[float, float] | None = None
     """Exponent and epsilon of prioritised replay; exponent 0 draws uniformly."""
     priority_offline: tuple[float, float] | None = None
