@@ -161,6 +161,7 @@ CPU_MONTEZUMA = DeepConfig(
     adam=AdamSettings(epsilon=1e-6),
     n_step=10,
     n_step_offline=60,
+    pessimism=PiecewiseLinear(((0, 1.0), (1e6, 0.0))),
     importance=PiecewiseLinear(((0, 0.4), (2e6, 1.0))),
     reward="signed-log",
     buffer_size=400_000,

@@ -199,6 +199,7 @@ def _on_logs_alone(like: DeepRun, data: str) -> list[Run]:
 ABLATIONS: dict[str, Mapping[str, Any]] = {
     "as it is": {},
     "one-step returns": {"n_step": 1, "n_step_offline": 1},
+    "no pessimism about unlogged actions": {"pessimism": "0"},
     "the paper's discount": {"gamma": "0.99"},
     "the longest sight from the start": {"gamma": "0.997"},
     "value ends where a life is lost": {"life_loss_discount": 0.0},

@@ -196,13 +196,14 @@ class Judge(Generic[T]):
         }
 
     def __call__(self, report: Report) -> dict[str, Any]:
-        """Judge the policy of a report, where one is due."""
+        """Judge the policy of a report where one is due: every so often, and at the end."""
         self.recent.extend(total for _, total, _ in report.episodes)
         judged: dict[str, Any] = {}
         if self.recent:
             judged["recent_return"] = float(np.mean(self.recent))
         spec = self._spec
-        if not spec.evaluation_episodes or report.number % spec.evaluate_every:
+        due = report.number % spec.evaluate_every == 0 or spec.is_over(report)
+        if not (spec.evaluation_episodes and due):
             return judged
         returns = self._play(spec.evaluation_episodes, "evaluate", report.number)
         self.last = float(returns.mean())
