@@ -132,6 +132,11 @@ class Network:
         return len(self.shape) >= 3 and self.shape[-1] in (1, 3, 4)
 
     @property
+    def sides(self) -> tuple[int, int]:
+        """The axes of an image's height and width, counted from the last."""
+        return (-3, -2) if self.colours_last else (-2, -1)
+
+    @property
     def heads(self) -> tuple[int, ...]:
         """Widths of the outputs before they are combined: V where dueling, A, the extras."""
         values = (1, self.actions) if self.spec.dueling else (self.actions,)
