@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import gymnasium as gym
 import numpy as np
@@ -58,6 +59,16 @@ def test_a_function_that_makes_the_environment_will_do() -> None:
         evaluation_episodes=1,
     )
     assert policy.act(np.zeros((3, 4), np.float32)).shape == (3,)
+
+
+def test_logs_may_be_given_by_their_directory(tmp_path: Path) -> None:
+    chain_logs().save(str(tmp_path / "logs"))
+    brief = {"online_steps": 64, "pretraining": 2, "report_every": 64, "evaluation_episodes": 1}
+    for data in (tmp_path / "logs", f"{tmp_path}/logs/"):
+        policy = hyq.train("CartPole-v1", data, **brief)
+        assert policy.act(np.zeros(4, np.float32)) in (0, 1)
+    with pytest.raises(hyq.HyqError, match="no dataset 'nowhere/'"):
+        hyq.train("CartPole-v1", "nowhere/", **brief)
 
 
 def test_mistakes_are_named() -> None:

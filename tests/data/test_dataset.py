@@ -34,6 +34,12 @@ def test_saved_and_loaded_is_the_same_to_the_bit(tmp_path: Path) -> None:
         dataset.save(tmp_path / "d")
 
 
+def test_a_path_may_be_text(tmp_path: Path) -> None:
+    dataset = Dataset(*toy(), PROVENANCE)
+    dataset.save(f"{tmp_path}/d/")
+    assert Dataset.load(f"{tmp_path}/d/").digest() == dataset.digest()
+
+
 def test_at_returns_exactly_the_rows_of_a_step() -> None:
     transitions, step = toy(7)
     dataset = Dataset(transitions, step, {})

@@ -11,6 +11,7 @@ from hyq.core.errors import HyqError
 from hyq.data.dataset import Dataset
 from hyq.data.episodes import Episode, Episodes
 from hyq.data.frames import PackedFrames
+from hyq.data.logs import load_logs
 
 LENGTHS = (3, 1, 5)
 
@@ -71,6 +72,14 @@ def test_saved_and_loaded_is_the_same_to_the_bit(tmp_path: Path, pixels: bool) -
     assert Episodes.load(tmp_path / "again").digest() == episodes.digest()
     with pytest.raises(HyqError, match="exists already"):
         loaded.save(tmp_path / "e")
+
+
+@pytest.mark.parametrize("pixels", [False, True])
+def test_a_path_may_be_text(tmp_path: Path, pixels: bool) -> None:
+    episodes = Episodes(**columns(pixels))
+    episodes.save(f"{tmp_path}/e/")
+    assert Episodes.load(f"{tmp_path}/e/").digest() == episodes.digest()
+    assert load_logs(f"{tmp_path}/e/").digest() == episodes.digest()
 
 
 def test_images_are_small_on_disk(tmp_path: Path) -> None:

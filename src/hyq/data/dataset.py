@@ -103,20 +103,20 @@ class Dataset:
         """Return a SHA-256 over every column, to tell whether two datasets are the same."""
         return columns_digest({name: self.column(name) for name in COLUMNS})
 
-    def save(self, path: Path) -> None:
+    def save(self, path: Path | str) -> None:
         """Write the dataset into a new directory, whole or not at all."""
         manifest = {
             "format": FORMAT,
             "transitions": len(self),
             "provenance": dict(self.provenance),
         }
-        save_columns(path, {name: self.column(name) for name in COLUMNS}, manifest)
+        save_columns(Path(path), {name: self.column(name) for name in COLUMNS}, manifest)
 
     @classmethod
-    def load(cls, path: Path) -> "Dataset":
+    def load(cls, path: Path | str) -> "Dataset":
         """Open a dataset memory-mapped, after checking every file against its hash."""
-        manifest = read_manifest(path)
-        columns = load_columns(path, COLUMNS, manifest)
+        manifest = read_manifest(Path(path))
+        columns = load_columns(Path(path), COLUMNS, manifest)
         step = columns.pop("step")
         return cls(Transitions(**columns), step, manifest["provenance"])
 

@@ -153,7 +153,7 @@ class Episodes:
         """Return a SHA-256 over the decompressed contents."""
         return columns_digest(self._columns())
 
-    def save(self, path: Path) -> None:
+    def save(self, path: Path | str) -> None:
         """Write the episodes into a new directory, whole or not at all."""
         manifest = {
             "format": FORMAT,
@@ -171,19 +171,20 @@ class Episodes:
             columns |= {"blob": observation.blob, "size": observation.size, "shape": shape}
         else:
             columns["observation"] = observation
-        save_columns(path, columns, manifest)
+        save_columns(Path(path), columns, manifest)
 
     @classmethod
-    def load(cls, path: Path) -> "Episodes":
+    def load(cls, path: Path | str) -> "Episodes":
         """Open saved episodes memory-mapped, after checking every file against its hash."""
-        manifest = read_manifest(path, FORMAT)
-        columns = load_columns(path, COLUMNS, manifest)
+        directory = Path(path)
+        manifest = read_manifest(directory, FORMAT)
+        columns = load_columns(directory, COLUMNS, manifest)
         if manifest.get("packed"):
-            packed = load_columns(path, _PACKED, manifest)
+            packed = load_columns(directory, _PACKED, manifest)
             shape = tuple(packed["shape"].tolist())
             observation: Array | PackedFrames = PackedFrames(packed["blob"], packed["size"], shape)
         else:
-            observation = load_columns(path, ["observation"], manifest)["observation"]
+            observation = load_columns(directory, ["observation"], manifest)["observation"]
         return cls(observation, **columns, provenance=manifest["provenance"])
 
     def _columns(self) -> dict[str, Rows]:
