@@ -61,6 +61,21 @@ def test_a_function_that_makes_the_environment_will_do() -> None:
     assert policy.act(np.zeros((3, 4), np.float32)).shape == (3,)
 
 
+def test_without_logs_and_beta_it_learns_online_only() -> None:
+    seen: list[int] = []
+    hyq.train(
+        "CartPole-v1",
+        None,
+        online_steps=64,
+        beta=0,
+        evaluation_episodes=1,
+        on_report=lambda report, _: seen.append(report.online_steps),
+    )
+    assert seen == [64], "no pretraining came first"
+    with pytest.raises(hyq.HyqError, match="pretraining is on logs"):
+        hyq.train("CartPole-v1", None, online_steps=64, beta=0, pretraining=10)
+
+
 def test_logs_may_be_given_by_their_directory(tmp_path: Path) -> None:
     chain_logs().save(str(tmp_path / "logs"))
     brief = {"online_steps": 64, "pretraining": 2, "report_every": 64, "evaluation_episodes": 1}

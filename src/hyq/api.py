@@ -38,7 +38,7 @@ def train(
     Args:
         env: A Gymnasium id, or a function that makes the environment. Actions must be discrete.
         data: Logs, the directory they were saved in, a named dataset (see 'hyq data list'), or
-            None to learn online only (then beta must be 0).
+            None to learn online only (then beta must be 0, and there is no pretraining).
         online_steps: Steps to take in the environment.
         method: 'hyq' or a baseline: 'dqn', 'offline', 'bc', 'cql', 'dqfd', 'iql'.
         preset: Named settings to start from.
@@ -48,7 +48,9 @@ def train(
         on_report: Called with every report and the mean return of its evaluation.
         settings: Fields of `hyq.DeepConfig`; schedules may be numbers or text.
     """
-    config = configured(method, preset, online_steps=online_steps, **settings)
+    config = configured(
+        method, preset, with_logs=data is not None, online_steps=online_steps, **settings
+    )
     logs = named_logs(str(data), seed) if isinstance(data, Path | str) else data
     streams = Streams(seed)
     training = Training(

@@ -475,7 +475,7 @@ NO_ACTION = np.zeros_like(CARTPOLE.action)
             lambda: Training(
                 replace(SMALL, beta=schedule(0)), make_lanes("CartPole-v1", 2), None, Streams(0)
             ),
-            "logs",  # for the pretraining
+            "pretraining is on logs",
         ),
         (
             lambda: Training(SMALL, make_lanes("MountainCar-v0", 2), CARTPOLE, Streams(0)),

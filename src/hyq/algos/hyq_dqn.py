@@ -161,10 +161,12 @@ class Training:
         )
         self.actions = int(env.single_action_space.n)  # type: ignore[attr-defined]
         self._first_action = int(env.single_action_space.start)  # type: ignore[attr-defined]
-        if logs is None and (config.beta.range[1] > 0 or config.pretraining):
-            raise HyqError("beta is above 0 without logs: give a dataset, or set beta to 0")
         if logs is not None:
             check_logs(logs, env)
+        elif config.beta.range[1] > 0:
+            raise HyqError("beta is above 0 without logs: give a dataset, or set beta to 0")
+        elif config.pretraining:
+            raise HyqError("pretraining is on logs: give a dataset, or set pretraining to 0")
         self.lanes = Lanes(
             env, streams.below("lanes"), stack=config.stack, shrink_by=config.shrink_by
         )

@@ -138,7 +138,8 @@ class DeepRun:
     @property
     def config(self) -> DeepConfig:
         """The settings of the training, with what the method changes about them."""
-        return configured(self.method, self.preset, **settings_given(self, DeepConfig))
+        settings = settings_given(self, DeepConfig)
+        return configured(self.method, self.preset, with_logs=self.data is not None, **settings)
 
     @property
     def id(self) -> str:
