@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -78,7 +79,7 @@ def test_without_logs_and_beta_it_learns_online_only() -> None:
 
 def test_logs_may_be_given_by_their_directory(tmp_path: Path) -> None:
     chain_logs().save(str(tmp_path / "logs"))
-    brief = {"online_steps": 64, "pretraining": 2, "report_every": 64, "evaluation_episodes": 1}
+    brief: dict[str, Any] = {"online_steps": 64, "pretraining": 2, "evaluation_episodes": 1}
     for data in (tmp_path / "logs", f"{tmp_path}/logs/"):
         policy = hyq.train("CartPole-v1", data, **brief)
         assert policy.act(np.zeros(4, np.float32)) in (0, 1)

@@ -533,6 +533,10 @@ def test_input_that_cannot_work_is_refused_before_any_step(
         {"life_loss_discount": 1.01},
         {"pessimism": schedule("0:1, 10:-1")},
         {"steady_lanes": 3},
+        {"loss": "Huber"},
+        {"reward": "log"},
+        {"mix": "halves"},
+        {"precision": "float16"},
     ],
 )
 def test_settings_that_cannot_run_are_refused(changes: dict[str, Any]) -> None:

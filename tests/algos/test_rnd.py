@@ -321,6 +321,7 @@ def test_the_presets_are_those_of_the_paper_but_for_their_size() -> None:
         ({"predictor_share": -0.1}, "lie in"),
         ({"entropy": -1.0}, "negative"),
         ({"clip": 0.0}, "above 0"),
+        ({"reward": "Raw"}, "reward must be one of sign, raw"),
         ({"minibatches": 999, "lanes": 1}, "do not fill"),
         ({"magic": 1}, "unknown setting magic"),
     ],
