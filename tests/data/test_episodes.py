@@ -162,3 +162,43 @@ def test_the_two_kinds_of_logs_are_not_confused(tmp_path: Path) -> None:
     Episodes(**columns()).save(tmp_path / "e")
     with pytest.raises(HyqError, match="not a hyq-dataset-1"):
         Dataset.load(tmp_path / "e")
+
+
+def arrays(**changes: Any) -> dict[str, Any]:
+    """Return rows of an episode of three steps and one of two, which was cut off."""
+    seen = np.arange(5.0)[:, None] + np.array([0, 0, 0, 9, 9])[:, None]
+    return {
+        "observation": seen,
+        "action": np.array([0, 1, 0, 1, 1]),
+        "reward": np.arange(5.0),
+        "next_observation": seen + 1,
+        "terminated": np.array([0.0, 0.0, 1.0, 0.0, 0.0]),
+        "truncated": np.zeros(5),
+    } | changes
+
+
+def test_rows_in_the_order_of_time_are_cut_into_episodes() -> None:
+    first, second = Episodes.from_arrays(**arrays())
+    np.testing.assert_array_equal(first.observation[:, 0], [0, 1, 2, 3])
+    np.testing.assert_array_equal(second.observation[:, 0], [12, 13, 14])
+    assert (first.terminated, second.terminated) == (True, False)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"terminated": np.zeros(5)}, r"out of order or lack ends .*Dataset\.from_arrays"),
+        ({"observation": arrays()["observation"][::-1]}, "out of order or lack ends"),
+        ({"truncated": np.full(5, 2.0)}, "'truncated' must hold truth values"),
+        ({"truncated": np.zeros((5, 1))}, "'truncated' must be a vector"),
+        ({"truncated": np.zeros(4)}, "'truncated' has 4 rows"),
+        ({"reward": np.zeros((5, 1))}, "'reward' must be a vector"),
+        ({"reward": np.zeros(4)}, "'reward' has 4 rows"),
+        ({"next_observation": np.zeros((5, 2))}, r"of shape \(2,\)"),
+        ({"next_observation": np.full((5, 1), np.nan)}, "'next_observation' has NaN"),
+    ],
+)
+def test_rows_that_make_no_episodes_are_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(HyqError, match=message) as refused:
+        Episodes.from_arrays(**arrays(**changes))
+    assert "\n" not in str(refused.value)
