@@ -27,6 +27,7 @@ from hyq.experiments.trainings import (
     record,
     settings_given,
 )
+from hyq.rollout import uniform_actions
 
 
 @dataclass(frozen=True)
@@ -187,7 +188,8 @@ class DeepRun:
         def nearly_greedy(observation: Array) -> Array:
             greedy = training.greedy(observation)
             explore = rng.random(len(greedy)) < chance
-            return np.where(explore, rng.integers(training.actions, size=len(greedy)), greedy)
+            space = training.lanes.env.single_action_space
+            return np.where(explore, uniform_actions(space, len(greedy), rng), greedy)
 
         return nearly_greedy
 
