@@ -273,6 +273,17 @@ def test_every_step_counts_and_a_short_last_rollout_is_learned_from() -> None:
     assert run.distillation.seen.count == 552
 
 
+def test_a_last_rollout_too_short_for_its_minibatches_leaves_numbers() -> None:
+    lanes = SMALL.lanes
+    config = replace(
+        SMALL, online_steps=SMALL.normalisation_steps + lanes, epochs=1, minibatches=2 * lanes
+    )
+    run = training(config)
+    *_, last = run.run()
+    assert run.updates == lanes
+    assert all(np.isfinite(number) for number in last.metrics.values())
+
+
 def test_the_predictor_may_learn_from_a_share_of_the_experience(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

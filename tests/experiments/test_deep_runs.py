@@ -177,6 +177,8 @@ def cartpole_logs(**changes: Any) -> Dataset:
         ({"batch_size": 0}, "at least 1"),
         ({"wrappers": ("nowhere:Nothing",)}, "no wrapper"),
         ({"env_parameters": "[1]"}, "JSON object"),
+        ({"threshold": 1.0, "evaluation_episodes": 0}, "set evaluation_episodes too"),
+        ({"stop_when_solved": True}, "needs a threshold"),
     ],
 )
 def test_bad_input_is_refused_before_anything_is_written(

@@ -505,7 +505,8 @@ class Training:
         experience = self._experience(rollout, bonus)
         for _ in range(config.epochs):
             order = self._shuffling.permutation(len(experience))
-            for rows in np.array_split(order, config.minibatches):
+            # The last rollout may be too short to fill them all.
+            for rows in np.array_split(order, min(config.minibatches, len(order))):
                 self._improve_policy(experience[rows])
                 some = rows[self._shuffling.random(len(rows)) < config.predictor_share]
                 if len(some):

@@ -129,6 +129,10 @@ class DeepRun:
         """Refuse what cannot run, before anything is made."""
         if self.seed < 0 or self.evaluation_episodes < 0 or self.evaluate_every < 1:
             raise HyqError("seed and evaluation_episodes must not be negative, nor the period 0")
+        if self.threshold is not None and not self.evaluation_episodes:
+            raise HyqError("a threshold is reached in evaluations: set evaluation_episodes too")
+        if self.stop_when_solved and self.threshold is None:
+            raise HyqError("stop_when_solved needs a threshold to say what solved means")
         _ = self.parameters, self.config
 
     @property
