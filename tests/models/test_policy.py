@@ -18,8 +18,8 @@ def vector_policy(**changes: int) -> DeepPolicy:
     return DeepPolicy(network, network.initial(np.random.default_rng(0)), **changes)
 
 
-def pixel_policy() -> DeepPolicy:
-    network = Network((4, 42, 42), 18, SMALL_CONVOLUTIONS, InputScaling.pixels())
+def pixel_policy(shape: tuple[int, ...] = (4, 42, 42)) -> DeepPolicy:
+    network = Network(shape, 18, SMALL_CONVOLUTIONS, InputScaling.pixels())
     return DeepPolicy(network, network.initial(np.random.default_rng(1)), shrink_by=2)
 
 
@@ -92,9 +92,11 @@ def test_a_policy_that_has_acted_can_still_be_exported(tmp_path: Path) -> None:
     assert (onnx_answers(policy, tmp_path / "policy.onnx", rows)[1] == actions).all()
 
 
-def test_onnx_shrinks_pictures_as_the_policy_does(tmp_path: Path) -> None:
-    policy = pixel_policy()
-    rows = np.random.default_rng(4).integers(256, size=(3, 4, 84, 84), dtype=np.uint8)
+@pytest.mark.parametrize("shape", [(4, 42, 42), (42, 42, 3)])
+def test_onnx_shrinks_pictures_as_the_policy_does(tmp_path: Path, shape: tuple[int, ...]) -> None:
+    policy = pixel_policy(shape)
+    larger = tuple(2 * side if side == 42 else side for side in shape)
+    rows = np.random.default_rng(4).integers(256, size=(3, *larger), dtype=np.uint8)
     scores, action = onnx_answers(policy, tmp_path / "policy.onnx", rows)
     assert np.allclose(scores, policy.scores(rows), atol=1e-5)
     assert (action == policy.act(rows)).all()
