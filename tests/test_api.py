@@ -2,6 +2,8 @@
 
 import subprocess
 import sys
+from pathlib import Path
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -58,6 +60,31 @@ def test_a_function_that_makes_the_environment_will_do() -> None:
         evaluation_episodes=1,
     )
     assert policy.act(np.zeros((3, 4), np.float32)).shape == (3,)
+
+
+def test_without_logs_and_beta_it_learns_online_only() -> None:
+    seen: list[int] = []
+    hyq.train(
+        "CartPole-v1",
+        None,
+        online_steps=64,
+        beta=0,
+        evaluation_episodes=1,
+        on_report=lambda report, _: seen.append(report.online_steps),
+    )
+    assert seen == [64], "no pretraining came first"
+    with pytest.raises(hyq.HyqError, match="pretraining is on logs"):
+        hyq.train("CartPole-v1", None, online_steps=64, beta=0, pretraining=10)
+
+
+def test_logs_may_be_given_by_their_directory(tmp_path: Path) -> None:
+    chain_logs().save(str(tmp_path / "logs"))
+    brief: dict[str, Any] = {"online_steps": 64, "pretraining": 2, "evaluation_episodes": 1}
+    for data in (tmp_path / "logs", f"{tmp_path}/logs/"):
+        policy = hyq.train("CartPole-v1", data, **brief)
+        assert policy.act(np.zeros(4, np.float32)) in (0, 1)
+    with pytest.raises(hyq.HyqError, match="no dataset 'nowhere/'"):
+        hyq.train("CartPole-v1", "nowhere/", **brief)
 
 
 def test_mistakes_are_named() -> None:

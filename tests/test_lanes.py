@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
+from hyq import rollout
 from hyq.core.errors import HyqError
 from hyq.core.seeding import Streams
 from hyq.core.types import Array
@@ -221,6 +222,25 @@ def test_playing_counts_the_first_episodes_of_every_lane(episodes: int) -> None:
         length = 2 + int(number) % 9
         expected.append(length + length * (length + 1) / 2)
     assert sorted(returns) == sorted(expected)
+
+
+class Endless(Diary):
+    """A diary in which an episode ends only with action 2."""
+
+    def step(self, action: Any) -> tuple[Array, float, bool, bool, dict[str, Any]]:
+        observation, reward, *_ = super().step(action)
+        return observation, reward, bool(action == 2), False, {"lives": 1}
+
+
+def test_an_evaluation_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rollout, "LONGEST_EPISODE", 50)
+
+    def until(last: int) -> Callable[[Array], Array]:
+        return lambda seen: np.where(seen[:, 1] == last - 1, 2, 0)
+
+    with pytest.raises(HyqError, match=r"after 50 steps.*TimeLimit"):
+        play(make_lanes(Endless, 2), lambda seen: np.zeros(2, np.int64), 2, Streams(0))
+    assert len(play(make_lanes(Endless, 2), until(49), 6, Streams(0))) == 6
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -14,13 +15,14 @@ from hyq.core.errors import HyqError
 from hyq.core.seeding import Streams
 from hyq.data.logs import Logs
 from hyq.envs.make import EnvFactory, make_lanes
+from hyq.experiments.deep_data import named_logs
 from hyq.models.policy import DeepPolicy
 from hyq.rollout import play
 
 
 def train(
     env: str | EnvFactory,
-    data: Logs | None = None,
+    data: Logs | Path | str | None = None,
     online_steps: int = 50_000,
     *,
     method: str = "hyq",
@@ -35,7 +37,8 @@ def train(
 
     Args:
         env: A Gymnasium id, or a function that makes the environment. Actions must be discrete.
-        data: Logs, or None to learn online only (then beta must be 0).
+        data: Logs, the directory they were saved in, a named dataset (see 'hyq data list'), or
+            None to learn online only (then beta must be 0, and there is no pretraining).
         online_steps: Steps to take in the environment.
         method: 'hyq' or a baseline: 'dqn', 'offline', 'bc', 'cql', 'dqfd', 'iql'.
         preset: Named settings to start from.
@@ -45,10 +48,13 @@ def train(
         on_report: Called with every report and the mean return of its evaluation.
         settings: Fields of `hyq.DeepConfig`; schedules may be numbers or text.
     """
-    config = configured(method, preset, online_steps=online_steps, **settings)
+    config = configured(
+        method, preset, with_logs=data is not None, online_steps=online_steps, **settings
+    )
+    logs = named_logs(str(data), seed) if isinstance(data, Path | str) else data
     streams = Streams(seed)
     training = Training(
-        config, make_lanes(env, config.lanes), data, streams, DEEP_METHODS[method].objective(config)
+        config, make_lanes(env, config.lanes), logs, streams, DEEP_METHODS[method].objective(config)
     )
     examination = make_lanes(env, min(max(evaluation_episodes, 1), 16))
     best: tuple[float, DeepPolicy] | None = None

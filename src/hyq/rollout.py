@@ -23,6 +23,9 @@ from hyq.core.types import Array, BoolArray, FloatArray, Transitions
 VectorEnv = gym.vector.VectorEnv[Array, Array, Array]
 Policy = Callable[[int, Array], Array]
 """A non-stationary policy: actions for a batch of observations at step h."""
+LONGEST_EPISODE = 100_000
+"""Steps after which an evaluation gives up. Without a time limit, a policy that stalls would keep
+its episode going for ever."""
 
 
 def lockstep(
@@ -238,16 +241,25 @@ def play(
 ) -> FloatArray:
     """Play `episodes` episodes and return the sum of rewards of each.
 
-    Every lane plays a fixed number of them, so that short episodes do not count more often.
+    Every lane plays a fixed number of them, so that short episodes do not count more often. One
+    of `LONGEST_EPISODE` steps is refused: it may have no end.
     """
     lanes = Lanes(env, streams, stack=stack, shrink_by=shrink_by)
     quota = np.full(env.num_envs, episodes // env.num_envs)
     quota[: episodes % env.num_envs] += 1
+    length = np.zeros(env.num_envs, np.int64)
     returns: list[float] = []
     while quota.any():
         lanes.send(greedy(lanes.observation))
+        length += 1
         for lane, total, _ in lanes.receive().finished:
+            length[lane] = 0
             if quota[lane]:
                 quota[lane] -= 1
                 returns.append(total)
+        if length[quota > 0].max(initial=0) >= LONGEST_EPISODE:
+            raise HyqError(
+                f"an episode still goes on after {LONGEST_EPISODE:,} steps: give the environment a "
+                "time limit (gymnasium.wrappers.TimeLimit, or max_episode_steps of gymnasium.make)"
+            )
     return np.array(returns)

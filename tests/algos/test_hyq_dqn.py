@@ -15,7 +15,7 @@ from hyq.algos.hyq_dqn import Judged, Report, TemporalDifference, Training
 from hyq.core.errors import HyqError
 from hyq.core.schedules import PiecewiseLinear, schedule
 from hyq.core.seeding import Streams
-from hyq.core.types import FloatArray, Transitions
+from hyq.core.types import Array, FloatArray, Transitions
 from hyq.data.dataset import Dataset
 from hyq.data.episodes import Episode, Episodes
 from hyq.data.hybrid import Batch, HybridReplay, MixForm
@@ -463,6 +463,32 @@ def test_transitions_without_order_serve_as_logs() -> None:
         Training(replace(SMALL, n_step_offline=3), training.lanes.env, as_dataset(), Streams(0))
 
 
+class Screen(gym.Env[Array, Any]):
+    """A picture with one channel, as some wrappers show it."""
+
+    observation_space = gym.spaces.Box(0, 255, (1, 24, 24), np.uint8)
+    action_space = gym.spaces.Discrete(2)
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Array, dict[str, Any]]:
+        return np.zeros((1, 24, 24), np.uint8), {}
+
+    def step(self, action: Any) -> tuple[Array, float, bool, bool, dict[str, Any]]:
+        return np.ones((1, 24, 24), np.uint8), 0.0, True, False, {}
+
+
+def test_logged_pictures_without_a_channel_fit_an_environment_with_one() -> None:
+    pictures = np.random.default_rng(0).integers(256, size=(5, 24, 24), dtype=np.uint8)
+    logs = Dataset.from_arrays(
+        pictures[:-1], np.zeros(4, int), np.zeros(4), pictures[1:], np.zeros(4)
+    )
+    config = replace(SMALL, pretraining=2, online_steps=0)
+    training, spy = spied(config, make_lanes(Screen, 2), logs)
+    list(training.run())
+    assert spy.batches[0].rows.observation.shape == (SMALL.batch_size, 1, 24, 24)
+
+
 NO_ACTION = np.zeros_like(CARTPOLE.action)
 
 
@@ -475,7 +501,7 @@ NO_ACTION = np.zeros_like(CARTPOLE.action)
             lambda: Training(
                 replace(SMALL, beta=schedule(0)), make_lanes("CartPole-v1", 2), None, Streams(0)
             ),
-            "logs",  # for the pretraining
+            "pretraining is on logs",
         ),
         (
             lambda: Training(SMALL, make_lanes("MountainCar-v0", 2), CARTPOLE, Streams(0)),
@@ -533,6 +559,10 @@ def test_input_that_cannot_work_is_refused_before_any_step(
         {"life_loss_discount": 1.01},
         {"pessimism": schedule("0:1, 10:-1")},
         {"steady_lanes": 3},
+        {"loss": "Huber"},
+        {"reward": "log"},
+        {"mix": "halves"},
+        {"precision": "float16"},
     ],
 )
 def test_settings_that_cannot_run_are_refused(changes: dict[str, Any]) -> None:

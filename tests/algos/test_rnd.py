@@ -273,6 +273,17 @@ def test_every_step_counts_and_a_short_last_rollout_is_learned_from() -> None:
     assert run.distillation.seen.count == 552
 
 
+def test_a_last_rollout_too_short_for_its_minibatches_leaves_numbers() -> None:
+    lanes = SMALL.lanes
+    config = replace(
+        SMALL, online_steps=SMALL.normalisation_steps + lanes, epochs=1, minibatches=2 * lanes
+    )
+    run = training(config)
+    *_, last = run.run()
+    assert run.updates == lanes
+    assert all(np.isfinite(number) for number in last.metrics.values())
+
+
 def test_the_predictor_may_learn_from_a_share_of_the_experience(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -321,6 +332,7 @@ def test_the_presets_are_those_of_the_paper_but_for_their_size() -> None:
         ({"predictor_share": -0.1}, "lie in"),
         ({"entropy": -1.0}, "negative"),
         ({"clip": 0.0}, "above 0"),
+        ({"reward": "Raw"}, "reward must be one of sign, raw"),
         ({"minibatches": 999, "lanes": 1}, "do not fill"),
         ({"magic": 1}, "unknown setting magic"),
     ],

@@ -92,7 +92,7 @@ def test_a_schedule_is_made_of_whatever_says_it() -> None:
     assert line(2.5e6) == pytest.approx(0.15)
 
 
-@pytest.mark.parametrize("text", ["", "much", "0:1, 5", "10:0, 10:1", "10:0, 5:1", "0:1:2"])
+@pytest.mark.parametrize("text", ["", "much", "0:1, 5", "10:0, 10:1", "10:0, 5:1", "0:1:2", "nan"])
 def test_text_that_is_no_schedule_is_refused(text: str) -> None:
     with pytest.raises(HyqError, match="schedule"):
         PiecewiseLinear.parse(text)
@@ -107,3 +107,18 @@ def test_shrinking_averages_blocks_and_rounds_to_the_nearest() -> None:
     assert np.abs(shrink(batch, 4) - mean).max() <= 0.5
     with pytest.raises(HyqError, match="cannot be shrunk"):
         shrink(batch, 5)
+
+
+@pytest.mark.parametrize("colours", [1, 3, 4])
+def test_colours_are_not_mixed_with_their_neighbours(colours: int) -> None:
+    batch = np.random.default_rng(0).integers(256, size=(2, 12, 6, colours), dtype=np.uint8)
+    shrunk = shrink(batch, 3)
+    assert shrunk.shape == (2, 4, 2, colours)
+    for colour in range(colours):
+        np.testing.assert_array_equal(shrunk[..., colour], shrink(batch[..., colour], 3))
+    assert shrink(batch[0], 3).shape == (4, 2, colours)
+
+
+def test_only_bytes_can_be_shrunk() -> None:
+    with pytest.raises(HyqError, match="bytes"):
+        shrink(np.zeros((4, 4)), 2)

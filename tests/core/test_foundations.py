@@ -47,6 +47,13 @@ def test_schedule_refuses_times_that_do_not_increase(
         PiecewiseLinear(knots)
 
 
+@pytest.mark.parametrize("number", [float("nan"), float("inf")])
+def test_schedule_refuses_what_is_not_finite(number: float) -> None:
+    for knot in ((number, 0.0), (0.0, number)):
+        with pytest.raises(HyqError, match="finite"):
+            PiecewiseLinear((knot,))
+
+
 def test_target_bootstraps_only_where_the_episode_goes_on() -> None:
     target = optimality_target(
         np.array([0.5, 0.5, 0.5, -1.0]),

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -32,6 +33,12 @@ def test_saved_and_loaded_is_the_same_to_the_bit(tmp_path: Path) -> None:
     assert isinstance(loaded.transitions.observation, np.memmap)
     with pytest.raises(HyqError, match="exists already"):
         dataset.save(tmp_path / "d")
+
+
+def test_a_path_may_be_text(tmp_path: Path) -> None:
+    dataset = Dataset(*toy(), PROVENANCE)
+    dataset.save(f"{tmp_path}/d/")
+    assert Dataset.load(f"{tmp_path}/d/").digest() == dataset.digest()
 
 
 def test_at_returns_exactly_the_rows_of_a_step() -> None:
@@ -76,7 +83,7 @@ def test_malformed_data_is_refused() -> None:
         Dataset(transitions[:0], step[:0], {})
     with pytest.raises(HyqError, match="sorted by 'step'"):
         Dataset(transitions, step[::-1].copy(), {})
-    with pytest.raises(HyqError, match="'observation' has 6 rows where 'step' has 5"):
+    with pytest.raises(HyqError, match="'step' has 5 rows where 'observation' has 6"):
         Dataset(transitions, step[:5], {})
     bad = Transitions(
         transitions.observation, transitions.action, transitions.reward,
@@ -84,6 +91,39 @@ def test_malformed_data_is_refused() -> None:
     )  # fmt: skip
     with pytest.raises(HyqError, match="'discount' must lie"):
         Dataset(bad, step, {})
+
+
+def arrays(**changes: Any) -> dict[str, Any]:
+    rows, step = toy()
+    columns = {name: getattr(rows, name) for name in ("observation", "action", "reward")}
+    rest = {"next_observation": rows.next_observation, "terminated": np.zeros(6), "step": step}
+    return columns | rest | changes
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"next_observation": np.zeros((6, 1))}, r"of shape \(1,\) where those of 'observation'"),
+        ({"reward": np.zeros((6, 1))}, "'reward' must be a vector"),
+        ({"terminated": np.zeros((6, 1))}, "'terminated' must be a vector"),
+        ({"step": np.zeros((6, 1), int)}, "'step' must be a vector"),
+        ({"step": np.zeros(6)}, "'step' must hold whole numbers, got float64"),
+        ({"terminated": np.full(6, 0.5)}, "'terminated' must hold truth values"),
+        ({"reward": np.zeros(5)}, "'reward' has 5 rows"),
+        ({"terminated": np.zeros(7)}, "'discount' has 7 rows"),
+        ({"step": None, "action": np.zeros(7, int)}, "'action' has 7 rows"),
+    ],
+)
+def test_columns_that_do_not_fit_are_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(HyqError, match=message) as refused:
+        Dataset.from_arrays(**arrays(**changes))
+    assert "\n" not in str(refused.value)
+
+
+def test_flags_may_be_numbers() -> None:
+    flags = np.array([0.0, 1.0, 0.0, 0.0, 0.0, 1.0])
+    discount = Dataset.from_arrays(**arrays(terminated=flags)).transitions.discount
+    np.testing.assert_array_equal(discount, 1 - flags)
 
 
 def test_an_altered_or_cut_file_is_refused(tmp_path: Path) -> None:

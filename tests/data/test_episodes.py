@@ -11,6 +11,7 @@ from hyq.core.errors import HyqError
 from hyq.data.dataset import Dataset
 from hyq.data.episodes import Episode, Episodes
 from hyq.data.frames import PackedFrames
+from hyq.data.logs import load_logs
 
 LENGTHS = (3, 1, 5)
 
@@ -71,6 +72,14 @@ def test_saved_and_loaded_is_the_same_to_the_bit(tmp_path: Path, pixels: bool) -
     assert Episodes.load(tmp_path / "again").digest() == episodes.digest()
     with pytest.raises(HyqError, match="exists already"):
         loaded.save(tmp_path / "e")
+
+
+@pytest.mark.parametrize("pixels", [False, True])
+def test_a_path_may_be_text(tmp_path: Path, pixels: bool) -> None:
+    episodes = Episodes(**columns(pixels))
+    episodes.save(f"{tmp_path}/e/")
+    assert Episodes.load(f"{tmp_path}/e/").digest() == episodes.digest()
+    assert load_logs(f"{tmp_path}/e/").digest() == episodes.digest()
 
 
 def test_images_are_small_on_disk(tmp_path: Path) -> None:
@@ -153,3 +162,43 @@ def test_the_two_kinds_of_logs_are_not_confused(tmp_path: Path) -> None:
     Episodes(**columns()).save(tmp_path / "e")
     with pytest.raises(HyqError, match="not a hyq-dataset-1"):
         Dataset.load(tmp_path / "e")
+
+
+def arrays(**changes: Any) -> dict[str, Any]:
+    """Return rows of an episode of three steps and one of two, which was cut off."""
+    seen = np.arange(5.0)[:, None] + np.array([0, 0, 0, 9, 9])[:, None]
+    return {
+        "observation": seen,
+        "action": np.array([0, 1, 0, 1, 1]),
+        "reward": np.arange(5.0),
+        "next_observation": seen + 1,
+        "terminated": np.array([0.0, 0.0, 1.0, 0.0, 0.0]),
+        "truncated": np.zeros(5),
+    } | changes
+
+
+def test_rows_in_the_order_of_time_are_cut_into_episodes() -> None:
+    first, second = Episodes.from_arrays(**arrays())
+    np.testing.assert_array_equal(first.observation[:, 0], [0, 1, 2, 3])
+    np.testing.assert_array_equal(second.observation[:, 0], [12, 13, 14])
+    assert (first.terminated, second.terminated) == (True, False)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"terminated": np.zeros(5)}, r"out of order or lack ends .*Dataset\.from_arrays"),
+        ({"observation": arrays()["observation"][::-1]}, "out of order or lack ends"),
+        ({"truncated": np.full(5, 2.0)}, "'truncated' must hold truth values"),
+        ({"truncated": np.zeros((5, 1))}, "'truncated' must be a vector"),
+        ({"truncated": np.zeros(4)}, "'truncated' has 4 rows"),
+        ({"reward": np.zeros((5, 1))}, "'reward' must be a vector"),
+        ({"reward": np.zeros(4)}, "'reward' has 4 rows"),
+        ({"next_observation": np.zeros((5, 2))}, r"of shape \(2,\)"),
+        ({"next_observation": np.full((5, 1), np.nan)}, "'next_observation' has NaN"),
+    ],
+)
+def test_rows_that_make_no_episodes_are_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(HyqError, match=message) as refused:
+        Episodes.from_arrays(**arrays(**changes))
+    assert "\n" not in str(refused.value)

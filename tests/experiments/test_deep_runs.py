@@ -11,12 +11,16 @@ from typing import Any
 import numpy as np
 import pytest
 
+from hyq.algos.hyq_dqn import Training
 from hyq.core.errors import HyqError
+from hyq.core.seeding import Streams
 from hyq.data.dataset import Dataset
+from hyq.envs.make import make_lanes
 from hyq.experiments import deep
 from hyq.experiments.deep import DeepRun
 from hyq.experiments.records import RunDirectory
 from hyq.models.policy import DeepPolicy
+from tests.algos.chain import STATES, Chain
 
 SMALL = DeepRun(
     env="MountainCar-v0",
@@ -136,6 +140,14 @@ def test_the_threshold_is_confirmed_and_can_end_the_run(tmp_path: Path) -> None:
     assert "confirming_return" in last.row
 
 
+def test_random_actions_of_an_evaluation_begin_with_the_first_action() -> None:
+    spec = DeepRun(env="a chain", method="dqn", evaluation_epsilon=1.0)
+    lanes = make_lanes(Chain, spec.config.lanes, first_action=5)
+    training = Training(spec.config, lanes, None, Streams(0))
+    player = spec.player(training, np.random.default_rng(0))
+    assert set(player(np.eye(STATES, dtype=np.float32).repeat(20, axis=0))) == {5, 6}
+
+
 def cartpole_logs(**changes: Any) -> Dataset:
     rng = np.random.default_rng(0)
     columns = {
@@ -165,6 +177,8 @@ def cartpole_logs(**changes: Any) -> Dataset:
         ({"batch_size": 0}, "at least 1"),
         ({"wrappers": ("nowhere:Nothing",)}, "no wrapper"),
         ({"env_parameters": "[1]"}, "JSON object"),
+        ({"threshold": 1.0, "evaluation_episodes": 0}, "set evaluation_episodes too"),
+        ({"stop_when_solved": True}, "needs a threshold"),
     ],
 )
 def test_bad_input_is_refused_before_anything_is_written(

@@ -13,7 +13,15 @@ from typing import Any
 import pytest
 
 from hyq.core.errors import HyqError
-from hyq.experiments.launch import Event, SuiteDirectory, launch, pending
+from hyq.experiments.deep import DeepRun
+from hyq.experiments.launch import (
+    MOST_LOSSES,
+    Event,
+    SuiteDirectory,
+    execute,
+    launch,
+    pending,
+)
 from hyq.experiments.specs import LockRun
 from hyq.experiments.suites import SUITES, Suite
 from hyq.experts.lock import lock_dataset
@@ -86,6 +94,31 @@ def test_a_killed_worker_loses_nothing(tmp_path: Path, undisturbed: dict[str, An
     assert "lost" in outcomes
     assert outcomes.count("finished") == len(RUNS)
     assert numbers(path) == undisturbed
+
+
+def test_a_run_that_kills_its_workers_costs_the_others_nothing(tmp_path: Path) -> None:
+    deadly = DeepRun(env="tests.experiments.deadly:CartPole-v1", method="dqn")
+    quick = tuple(LockRun(horizon=4, iterations=1, seed=seed) for seed in (1, 2))
+    suite = Suite("deadly", "Deadly", (deadly, *quick))
+    directory = SuiteDirectory.prepare(tmp_path / "suite", suite)
+    events = [event for event in launch(directory, suite.runs, workers=2, beat=0.05) if event]
+    fate = {run.id: [e.outcome for e in events if e.spec == run] for run in suite.runs}
+    assert fate[deadly.id] == ["lost"] * MOST_LOSSES + ["failed"]
+    assert [fate[run.id] for run in quick] == [["finished"]] * 2
+    assert "died again and again" in (directory.failure(deadly) or "")
+
+
+def test_a_run_that_finished_before_its_worker_died_has_not_failed(tmp_path: Path) -> None:
+    run = LockRun(horizon=4, iterations=1)
+    suite = Suite("one", "One", (run,))
+    directory = SuiteDirectory.prepare(tmp_path / "suite", suite)
+    assert execute(directory.path, run) == "finished"
+    assert execute(directory.path, run) == "finished"
+    assert directory.failure(run) is None
+    directory.failure_path(run).parent.mkdir()
+    directory.failure_path(run).write_text("it was started again")
+    assert pending(directory, suite, retry=False) == []
+    assert directory.failure(run) is None
 
 
 def test_a_failed_run_is_shown_kept_apart_and_retried_on_request(tmp_path: Path) -> None:

@@ -18,8 +18,8 @@ def vector_policy(**changes: int) -> DeepPolicy:
     return DeepPolicy(network, network.initial(np.random.default_rng(0)), **changes)
 
 
-def pixel_policy() -> DeepPolicy:
-    network = Network((4, 42, 42), 18, SMALL_CONVOLUTIONS, InputScaling.pixels())
+def pixel_policy(shape: tuple[int, ...] = (4, 42, 42)) -> DeepPolicy:
+    network = Network(shape, 18, SMALL_CONVOLUTIONS, InputScaling.pixels())
     return DeepPolicy(network, network.initial(np.random.default_rng(1)), shrink_by=2)
 
 
@@ -69,12 +69,34 @@ def test_damage_is_noticed(tmp_path: Path) -> None:
         vector_policy().act(np.zeros(3, np.float32))
 
 
-def test_onnx_gives_the_same_actions_for_any_number_of_rows(tmp_path: Path) -> None:
-    policy = vector_policy(extra=4, first_score=4)
-    policy.export_onnx(tmp_path / "policy.onnx")
-    session = onnxruntime.InferenceSession(str(tmp_path / "policy.onnx"))
-    for count in (1, 7):
-        rows = np.random.default_rng(count).normal(size=(count, 2)).astype(np.float32)
-        (scores,) = session.run(["scores"], {"observation": rows})
-        assert scores.shape == (count, 3)
-        assert (scores.argmax(1) == policy.act(rows)).all()
+def onnx_answers(policy: DeepPolicy, path: Path, rows: Array) -> tuple[Array, Array]:
+    policy.export_onnx(path)
+    session = onnxruntime.InferenceSession(str(path))
+    scores, action = session.run(["scores", "action"], {"observation": rows.astype(np.float32)})
+    return scores, action
+
+
+@pytest.mark.parametrize("count", [1, 7])
+def test_onnx_gives_the_same_actions_for_any_number_of_rows(tmp_path: Path, count: int) -> None:
+    policy = vector_policy(extra=4, first_score=4, first_action=5)
+    rows = np.random.default_rng(count).normal(size=(count, 2)).astype(np.float32)
+    scores, action = onnx_answers(policy, tmp_path / "policy.onnx", rows)
+    assert scores.shape == (count, 3)
+    assert (action == policy.act(rows)).all()
+
+
+def test_a_policy_that_has_acted_can_still_be_exported(tmp_path: Path) -> None:
+    policy = vector_policy()
+    rows = np.random.default_rng(0).normal(size=(3, 2)).astype(np.float32)
+    actions = policy.act(rows)
+    assert (onnx_answers(policy, tmp_path / "policy.onnx", rows)[1] == actions).all()
+
+
+@pytest.mark.parametrize("shape", [(4, 42, 42), (42, 42, 3)])
+def test_onnx_shrinks_pictures_as_the_policy_does(tmp_path: Path, shape: tuple[int, ...]) -> None:
+    policy = pixel_policy(shape)
+    larger = tuple(2 * side if side == 42 else side for side in shape)
+    rows = np.random.default_rng(4).integers(256, size=(3, *larger), dtype=np.uint8)
+    scores, action = onnx_answers(policy, tmp_path / "policy.onnx", rows)
+    assert np.allclose(scores, policy.scores(rows), atol=1e-5)
+    assert (action == policy.act(rows)).all()

@@ -250,10 +250,11 @@ DEEP_METHODS: dict[str, DeepMethod] = {
 """Every deep method by name."""
 
 
-def configured(method: str, preset: str, **settings: Any) -> DeepConfig:
+def configured(method: str, preset: str, *, with_logs: bool = True, **settings: Any) -> DeepConfig:
     """Return a preset with some settings changed, and then what the method changes about it.
 
-    Schedules may be given as numbers or as text, networks by name.
+    Schedules may be given as numbers or as text, networks by name. Without logs there is no
+    pretraining, unless it is asked for.
     """
     if method not in DEEP_METHODS:
         raise HyqError(f"no method {method!r}: choose from {', '.join(DEEP_METHODS)}")
@@ -262,6 +263,8 @@ def configured(method: str, preset: str, **settings: Any) -> DeepConfig:
     unknown = settings.keys() - {setting.name for setting in fields(DeepConfig)}
     if unknown:
         raise HyqError(f"unknown setting {', '.join(sorted(unknown))}: see hyq.DeepConfig")
+    if not with_logs:
+        settings.setdefault("pretraining", 0)
     for name in SCHEDULES & settings.keys():
         settings[name] = schedule(settings[name])
     network = settings.get("network")

@@ -161,10 +161,12 @@ class Training:
         )
         self.actions = int(env.single_action_space.n)  # type: ignore[attr-defined]
         self._first_action = int(env.single_action_space.start)  # type: ignore[attr-defined]
-        if logs is None and (config.beta.range[1] > 0 or config.pretraining):
-            raise HyqError("beta is above 0 without logs: give a dataset, or set beta to 0")
         if logs is not None:
             check_logs(logs, env)
+        elif config.beta.range[1] > 0:
+            raise HyqError("beta is above 0 without logs: give a dataset, or set beta to 0")
+        elif config.pretraining:
+            raise HyqError("pretraining is on logs: give a dataset, or set pretraining to 0")
         self.lanes = Lanes(
             env, streams.below("lanes"), stack=config.stack, shrink_by=config.shrink_by
         )
@@ -241,22 +243,26 @@ class Training:
         rows = logs.transitions
         return replace(
             rows,
-            observation=shrink(rows.observation, config.shrink_by),
-            next_observation=shrink(rows.next_observation, config.shrink_by),
+            observation=self._as_frames(rows.observation),
+            next_observation=self._as_frames(rows.next_observation),
             reward=self._scaled(rows.reward),
             action=rows.action - self._first_action,
         )
 
     def _prepared_episode(self, episode: Episode) -> Episode:
         config = self.config
-        frames = shrink(episode.observation, config.shrink_by)
         return replace(
             episode,
-            observation=frames.reshape(len(frames), *self.lanes.frame.shape[1:]),
+            observation=self._as_frames(episode.observation),
             reward=self._scaled(episode.reward),
             action=episode.action - self._first_action,
             terminated=episode.terminated or config.log_end_terminates,
         )
+
+    def _as_frames(self, observation: Array) -> Array:
+        """Shrink logged observations, and give them the shape that the lanes show."""
+        frames = shrink(observation, self.config.shrink_by)
+        return frames.reshape(len(frames), *self.lanes.frame.shape[1:])
 
     def _logged(self, about: int) -> Array:
         """Return about so many logged observations, evenly spread."""

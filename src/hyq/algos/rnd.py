@@ -24,6 +24,7 @@ import numpy as np
 
 from hyq.algos.base import Snapshot
 from hyq.algos.hyq_dqn import Report
+from hyq.core.choices import check_choices
 from hyq.core.errors import HyqError
 from hyq.core.moments import RunningMoments
 from hyq.core.seeding import Streams
@@ -111,6 +112,7 @@ class RNDConfig:
 
     def __post_init__(self) -> None:
         """Refuse settings that cannot run."""
+        check_choices(self)
         counts = ("lanes", "rollout", "epochs", "minibatches", "stack", "shrink_by", "features")
         for name in ("online_steps", *counts, "report_every"):
             if getattr(self, name) < 1:
@@ -503,7 +505,8 @@ class Training:
         experience = self._experience(rollout, bonus)
         for _ in range(config.epochs):
             order = self._shuffling.permutation(len(experience))
-            for rows in np.array_split(order, config.minibatches):
+            # The last rollout may be too short to fill them all.
+            for rows in np.array_split(order, min(config.minibatches, len(order))):
                 self._improve_policy(experience[rows])
                 some = rows[self._shuffling.random(len(rows)) < config.predictor_share]
                 if len(some):

@@ -1,21 +1,39 @@
 """The little image processing that the learners need."""
 
+from typing import Any
+
 import numpy as np
 
 from hyq.core.errors import HyqError
 from hyq.core.types import Array
 
 
+def colours_last(shape: tuple[int, ...]) -> bool:
+    """Tell whether the last axis of images holds the colours of a pixel, not a row of pixels."""
+    return len(shape) >= 3 and shape[-1] in (1, 3, 4)
+
+
 def shrink(images: Array, factor: int) -> Array:
-    """Average blocks of `factor` x `factor` pixels of byte images (..., height, width)."""
+    """Average blocks of `factor` x `factor` pixels of byte images.
+
+    Their shape is (..., height, width), or (..., height, width, colours) with 1, 3 or 4 colours.
+    """
     if factor == 1:
         return images
-    *leading, height, width = images.shape
+    if images.dtype != np.uint8:
+        raise HyqError(
+            f"only images of bytes can be shrunk, not {images.dtype}: set shrink_by to 1"
+        )
+    colours = images.shape[-1:] if colours_last(images.shape) else ()
+    *leading, height, width = images.shape[: images.ndim - len(colours)]
     if height % factor or width % factor:
         raise HyqError(f"images of {height}x{width} cannot be shrunk by {factor}")
-    total = np.zeros((*leading, height // factor, width // factor), np.uint16)
+    total = np.zeros((*leading, height // factor, width // factor, *colours), np.uint16)
+    every_colour = (slice(None),) * len(colours)
     for row in range(factor):
         for column in range(factor):
-            total += images[..., row::factor, column::factor]
+            pixels = slice(row, None, factor), slice(column, None, factor)
+            chosen: tuple[Any, ...] = (..., *pixels, *every_colour)
+            total += images[chosen]
     area = factor * factor
     return ((total + area // 2) // area).astype(np.uint8)

@@ -1,5 +1,6 @@
 """Values that change with time."""
 
+import math
 from bisect import bisect_right
 from dataclasses import dataclass
 from itertools import pairwise
@@ -14,10 +15,12 @@ class PiecewiseLinear:
     knots: tuple[tuple[float, float], ...]
 
     def __post_init__(self) -> None:
-        """Refuse a schedule that has no knots or whose times do not increase."""
+        """Refuse a schedule without knots, with times that do not increase, or with NaN."""
         times = [time for time, _ in self.knots]
         if not times or any(a >= b for a, b in pairwise(times)):
             raise HyqError(f"a schedule needs knots with increasing times, got {self.knots}")
+        if not all(math.isfinite(number) for knot in self.knots for number in knot):
+            raise HyqError(f"a schedule needs finite numbers, got {self.knots}")
 
     def __call__(self, time: float) -> float:
         """Read the schedule at `time`."""

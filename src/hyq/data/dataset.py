@@ -15,7 +15,7 @@ import numpy as np
 
 from hyq.core.errors import HyqError
 from hyq.core.files import file_digest, new_directory, read_json, write_json
-from hyq.core.types import Array, IntArray, Transitions
+from hyq.core.types import Array, BoolArray, IntArray, Transitions
 
 FORMAT = "hyq-dataset-1"
 COLUMNS = (*(f.name for f in fields(Transitions)), "step")
@@ -33,13 +33,12 @@ class Dataset:
     def __post_init__(self) -> None:
         """Refuse data that no algorithm could use, then make it read-only."""
         columns = {name: self.column(name) for name in COLUMNS}
+        check_rows(columns, vectors=("reward", "discount", "step"))
         if len(self.step) == 0:
             raise HyqError("the dataset is empty")
+        if not np.issubdtype(self.step.dtype, np.integer):
+            raise HyqError(f"column 'step' must hold whole numbers, got {self.step.dtype}")
         for name, column in columns.items():
-            if len(column) != len(self.step):
-                raise HyqError(
-                    f"column {name!r} has {len(column)} rows where 'step' has {len(self.step)}"
-                )
             check_numbers(name, column)
         if self.step[0] < 0 or np.any(np.diff(self.step) < 0):
             raise HyqError("rows must be sorted by 'step', which counts from 0")
@@ -74,10 +73,12 @@ class Dataset:
             np.asarray(observation),
             np.asarray(action),
             np.asarray(reward, dtype=np.float32),
-            1.0 - np.asarray(terminated, dtype=np.float32),
+            1.0 - truth_values("terminated", terminated).astype(np.float32),
             np.asarray(next_observation),
         )
-        when = np.zeros(len(rows), np.int64) if step is None else np.asarray(step)
+        when = np.zeros(len(rows.observation), np.int64) if step is None else np.asarray(step)
+        # Before they are sorted: rows that do not fit cannot be.
+        check_rows({**vars(rows), "step": when}, vectors=("reward", "step"))
         order = np.argsort(when, kind="stable")
         return cls(rows[order], when[order], provenance or {})
 
@@ -103,20 +104,20 @@ class Dataset:
         """Return a SHA-256 over every column, to tell whether two datasets are the same."""
         return columns_digest({name: self.column(name) for name in COLUMNS})
 
-    def save(self, path: Path) -> None:
+    def save(self, path: Path | str) -> None:
         """Write the dataset into a new directory, whole or not at all."""
         manifest = {
             "format": FORMAT,
             "transitions": len(self),
             "provenance": dict(self.provenance),
         }
-        save_columns(path, {name: self.column(name) for name in COLUMNS}, manifest)
+        save_columns(Path(path), {name: self.column(name) for name in COLUMNS}, manifest)
 
     @classmethod
-    def load(cls, path: Path) -> "Dataset":
+    def load(cls, path: Path | str) -> "Dataset":
         """Open a dataset memory-mapped, after checking every file against its hash."""
-        manifest = read_manifest(path)
-        columns = load_columns(path, COLUMNS, manifest)
+        manifest = read_manifest(Path(path))
+        columns = load_columns(Path(path), COLUMNS, manifest)
         step = columns.pop("step")
         return cls(Transitions(**columns), step, manifest["provenance"])
 
@@ -143,6 +144,39 @@ def blocks(column: Rows, rows: int = 65536) -> Iterator[Array]:
     """Go through a column in blocks, so that what lies on disk is never read in at once."""
     for start in range(0, len(column), rows):
         yield column[start : start + rows]
+
+
+def check_rows(columns: Mapping[str, Array], vectors: Iterable[str]) -> None:
+    """Refuse columns that cannot belong to the same transitions.
+
+    Args:
+        columns: By name; `observation` and `next_observation` must be among them.
+        vectors: Names of those with one number a row.
+    """
+    for name in vectors:
+        if columns[name].ndim != 1:
+            raise HyqError(f"column {name!r} must be a vector, got shape {columns[name].shape}")
+    observation, following = columns["observation"], columns["next_observation"]
+    for name, column in columns.items():
+        if len(column) != len(observation):
+            raise HyqError(
+                f"column {name!r} has {len(column)} rows where 'observation' has {len(observation)}"
+            )
+    if following.shape != observation.shape:
+        raise HyqError(
+            f"column 'next_observation' has rows of shape {following.shape[1:]} where those of "
+            f"'observation' have {observation.shape[1:]}"
+        )
+
+
+def truth_values(name: str, flags: Array) -> BoolArray:
+    """Return flags as truth values; numbers must be 0 or 1."""
+    column = np.asarray(flags)
+    if column.ndim != 1:
+        raise HyqError(f"column {name!r} must be a vector, got shape {column.shape}")
+    if not ((column == 0) | (column == 1)).all():
+        raise HyqError(f"column {name!r} must hold truth values, or 0 and 1")
+    return column.astype(np.bool_)
 
 
 def check_numbers(name: str, column: Rows) -> None:

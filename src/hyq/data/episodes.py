@@ -17,10 +17,12 @@ from hyq.core.types import Array, BoolArray, FloatArray, IntArray
 from hyq.data.dataset import (
     Rows,
     check_numbers,
+    check_rows,
     columns_digest,
     load_columns,
     read_manifest,
     save_columns,
+    truth_values,
 )
 from hyq.data.frames import PackedFrames, is_image
 
@@ -117,21 +119,21 @@ class Episodes:
     ) -> "Episodes":
         """Cut logs in the order of time into episodes, where one terminated or was cut off.
 
-        Each array has one row a transition; the end of the logs counts as a cut.
+        Each array has one row a transition, and inside an episode each row begins where the one
+        before it ended; the end of the logs counts as a cut.
         """
-        ends = np.flatnonzero(np.asarray(terminated) | np.asarray(truncated)) + 1
-        if len(action) and (not len(ends) or ends[-1] < len(action)):
-            ends = np.append(ends, len(action))
-        episodes = [
-            Episode(
-                np.concatenate((observation[first:end], next_observation[end - 1 : end])),
-                np.asarray(action[first:end]),
-                np.asarray(reward[first:end], dtype=np.float32),
-                bool(terminated[end - 1]),
-            )
-            for first, end in zip(np.append(0, ends[:-1]), ends, strict=True)
-        ]
-        return cls.of(episodes, provenance or {})
+        rows = {
+            "observation": np.asarray(observation),
+            "action": np.asarray(action),
+            "reward": np.asarray(reward, dtype=np.float32),
+            "next_observation": np.asarray(next_observation),
+            "terminated": truth_values("terminated", terminated),
+            "truncated": truth_values("truncated", truncated),
+        }
+        check_rows(rows, vectors=("action", "reward"))
+        for name in ("observation", "next_observation"):
+            check_numbers(name, rows[name])
+        return cls.of(_cut(rows), provenance or {})
 
     def __len__(self) -> int:
         """Count the transitions."""
@@ -153,7 +155,7 @@ class Episodes:
         """Return a SHA-256 over the decompressed contents."""
         return columns_digest(self._columns())
 
-    def save(self, path: Path) -> None:
+    def save(self, path: Path | str) -> None:
         """Write the episodes into a new directory, whole or not at all."""
         manifest = {
             "format": FORMAT,
@@ -171,19 +173,20 @@ class Episodes:
             columns |= {"blob": observation.blob, "size": observation.size, "shape": shape}
         else:
             columns["observation"] = observation
-        save_columns(path, columns, manifest)
+        save_columns(Path(path), columns, manifest)
 
     @classmethod
-    def load(cls, path: Path) -> "Episodes":
+    def load(cls, path: Path | str) -> "Episodes":
         """Open saved episodes memory-mapped, after checking every file against its hash."""
-        manifest = read_manifest(path, FORMAT)
-        columns = load_columns(path, COLUMNS, manifest)
+        directory = Path(path)
+        manifest = read_manifest(directory, FORMAT)
+        columns = load_columns(directory, COLUMNS, manifest)
         if manifest.get("packed"):
-            packed = load_columns(path, _PACKED, manifest)
+            packed = load_columns(directory, _PACKED, manifest)
             shape = tuple(packed["shape"].tolist())
             observation: Array | PackedFrames = PackedFrames(packed["blob"], packed["size"], shape)
         else:
-            observation = load_columns(path, ["observation"], manifest)["observation"]
+            observation = load_columns(directory, ["observation"], manifest)["observation"]
         return cls(observation, **columns, provenance=manifest["provenance"])
 
     def _columns(self) -> dict[str, Rows]:
@@ -206,6 +209,28 @@ class Episodes:
                 )
             if name != "observation" and column.ndim != 1:
                 raise HyqError(f"column {name!r} must be a vector, got shape {column.shape}")
+
+
+def _cut(rows: Mapping[str, Array]) -> Iterator[Episode]:
+    """Cut rows in the order of time where an episode ended, and after the last."""
+    seen, following = rows["observation"], rows["next_observation"]
+    over = rows["terminated"] | rows["truncated"]
+    over[-1:] = True
+    first = 0
+    for end in (np.flatnonzero(over) + 1).tolist():
+        if not np.array_equal(following[first : end - 1], seen[first + 1 : end]):
+            raise HyqError(
+                f"within rows {first} to {end - 1} 'next_observation' is not the 'observation' of "
+                "the row after it: they are out of order or lack ends (for transitions in any "
+                "order use Dataset.from_arrays)"
+            )
+        yield Episode(
+            np.concatenate((seen[first:end], following[end - 1 : end])),
+            rows["action"][first:end],
+            rows["reward"][first:end],
+            bool(rows["terminated"][end - 1]),
+        )
+        first = end
 
 
 def _packed(episode: Episode) -> tuple[Array | PackedFrames, dict[str, Array]]:

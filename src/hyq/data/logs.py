@@ -15,13 +15,14 @@ from hyq.data.episodes import FORMAT, Episodes
 Logs = Dataset | Episodes
 
 
-def load_logs(path: Path) -> Logs:
+def load_logs(path: Path | str) -> Logs:
     """Open the logs in a directory, of either kind."""
-    if not path.is_dir():
-        raise HyqError(f"{path} is not a dataset directory: give the directory that was saved")
-    if read_json(path / "manifest.json").get("format") == FORMAT:
-        return Episodes.load(path)
-    return Dataset.load(path)
+    directory = Path(path)
+    if not directory.is_dir():
+        raise HyqError(f"{directory} is not a dataset directory: give the directory that was saved")
+    if read_json(directory / "manifest.json").get("format") == FORMAT:
+        return Episodes.load(directory)
+    return Dataset.load(directory)
 
 
 def check_logs(logs: Logs, env: gym.vector.VectorEnv[Any, Any, Any]) -> None:

@@ -27,6 +27,7 @@ from hyq.experiments.trainings import (
     record,
     settings_given,
 )
+from hyq.rollout import uniform_actions
 
 
 @dataclass(frozen=True)
@@ -128,6 +129,10 @@ class DeepRun:
         """Refuse what cannot run, before anything is made."""
         if self.seed < 0 or self.evaluation_episodes < 0 or self.evaluate_every < 1:
             raise HyqError("seed and evaluation_episodes must not be negative, nor the period 0")
+        if self.threshold is not None and not self.evaluation_episodes:
+            raise HyqError("a threshold is reached in evaluations: set evaluation_episodes too")
+        if self.stop_when_solved and self.threshold is None:
+            raise HyqError("stop_when_solved needs a threshold to say what solved means")
         _ = self.parameters, self.config
 
     @property
@@ -138,7 +143,8 @@ class DeepRun:
     @property
     def config(self) -> DeepConfig:
         """The settings of the training, with what the method changes about them."""
-        return configured(self.method, self.preset, **settings_given(self, DeepConfig))
+        settings = settings_given(self, DeepConfig)
+        return configured(self.method, self.preset, with_logs=self.data is not None, **settings)
 
     @property
     def id(self) -> str:
@@ -186,7 +192,8 @@ class DeepRun:
         def nearly_greedy(observation: Array) -> Array:
             greedy = training.greedy(observation)
             explore = rng.random(len(greedy)) < chance
-            return np.where(explore, rng.integers(training.actions, size=len(greedy)), greedy)
+            space = training.lanes.env.single_action_space
+            return np.where(explore, uniform_actions(space, len(greedy), rng), greedy)
 
         return nearly_greedy
 

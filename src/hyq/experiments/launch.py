@@ -88,63 +88,71 @@ class Event:
 
 
 def pending(directory: SuiteDirectory, suite: Suite, retry: bool) -> list[Run]:
-    """List the runs still to do; one that failed waits until a retry is asked for."""
-    todo = [run for run in suite.runs if not directory.is_finished(run)]
-    if retry:
-        for run in todo:
+    """List the runs still to do; one that failed waits until a retry is asked for.
+
+    An error is forgotten with a retry, or when its run has finished after all.
+    """
+    todo = []
+    for run in suite.runs:
+        finished = directory.is_finished(run)
+        if retry or finished:
             directory.failure_path(run).unlink(missing_ok=True)
-    return [run for run in todo if directory.failure(run) is None]
+        if not finished and directory.failure(run) is None:
+            todo.append(run)
+    return todo
 
 
 def launch(
     directory: SuiteDirectory, todo: Sequence[Run], workers: int, beat: float = 0.5
 ) -> Iterator[Event | None]:
-    """Run everything on a pool of processes; yield what happened, or None at every beat."""
+    """Run everything on so many processes; yield what happened, or None at every beat.
+
+    A dead worker takes its whole pool with it, so each has a pool to itself: a run that kills its
+    worker costs the others nothing.
+    """
     waiting = list(reversed(todo))
     losses: Counter[str] = Counter()
-    pool = _pool(workers)
-    under_way: dict[Future[Outcome], Run] = {}
+    idle = [_worker() for _ in range(workers)]
+    under_way: dict[Future[Outcome], tuple[Run, ProcessPoolExecutor]] = {}
     try:
         while waiting or under_way:
-            broken = False
-            while waiting and len(under_way) < workers and not broken:
+            while waiting and idle:
+                worker = idle.pop()
                 try:
-                    under_way[pool.submit(execute, directory.path, waiting[-1])] = waiting[-1]
-                    waiting.pop()
-                except BrokenProcessPool:  # a worker died since the last look
-                    broken = True
-            patience = None if broken else beat  # all of a broken pool's futures end soon
-            done, _ = wait(under_way, timeout=patience, return_when=FIRST_COMPLETED)
+                    future = worker.submit(execute, directory.path, waiting[-1])
+                except BrokenProcessPool:  # it died while it had nothing to do
+                    idle.append(_worker())
+                else:
+                    under_way[future] = waiting.pop(), worker
+            done, _ = wait(under_way, timeout=beat, return_when=FIRST_COMPLETED)
             if not done:
                 yield None
             for future in done:
-                run = under_way.pop(future)
+                run, worker = under_way.pop(future)
                 try:
-                    yield Event(run, future.result())
+                    outcome = future.result()
                 except BrokenProcessPool:
-                    broken = True
+                    worker = _worker()
                     losses[run.id] += 1
-                    if losses[run.id] > MOST_LOSSES:
-                        _record_failure(directory, run, "its worker died again and again")
-                        yield Event(run, "failed")
-                    else:
+                    outcome = "lost" if losses[run.id] <= MOST_LOSSES else "failed"
+                    if outcome == "lost":
                         waiting.append(run)
-                        yield Event(run, "lost")
-            if broken:
-                # A dead worker takes the whole pool with it; the others' checkpoints remain.
-                waiting += under_way.values()
-                under_way.clear()
-                pool.shutdown(wait=True, cancel_futures=True)
-                pool = _pool(workers)
+                    else:
+                        _record_failure(directory, run, "its worker died again and again")
+                idle.append(worker)
+                yield Event(run, outcome)
     finally:
-        for process in list((pool._processes or {}).values()):
-            process.terminate()
-        pool.shutdown(wait=True, cancel_futures=True)
+        for worker in (*idle, *(worker for _, worker in under_way.values())):
+            for process in list((worker._processes or {}).values()):
+                process.terminate()
+            worker.shutdown(wait=True, cancel_futures=True)
 
 
 def execute(path: Path, spec: Run, after_each: Callable[[], None] = lambda: None) -> Outcome:
     """Start or resume one run, to its end; called in a worker."""
     directory = SuiteDirectory(path)
+    if directory.is_finished(spec):  # by a worker that died before it could say so
+        return "finished"
     out = directory.run_path(spec)
     try:
         steps = runs.resume(out) if out.exists() else runs.start(spec, out)
@@ -163,9 +171,9 @@ def _record_failure(directory: SuiteDirectory, spec: Run, reason: str) -> None:
     write_bytes(path, reason.encode())
 
 
-def _pool(workers: int) -> ProcessPoolExecutor:
+def _worker() -> ProcessPoolExecutor:
     return ProcessPoolExecutor(
-        workers, mp_context=get_context("spawn"), initializer=_begin_worker, initargs=(os.getpid(),)
+        1, mp_context=get_context("spawn"), initializer=_begin_worker, initargs=(os.getpid(),)
     )
 
 

@@ -15,6 +15,7 @@ import torch
 from torch import nn
 
 from hyq.core.errors import HyqError
+from hyq.core.images import colours_last
 from hyq.core.types import Array, FloatArray
 
 
@@ -129,7 +130,12 @@ class Network:
     @property
     def colours_last(self) -> bool:
         """Whether the last axis holds the colours of a pixel."""
-        return len(self.shape) >= 3 and self.shape[-1] in (1, 3, 4)
+        return colours_last(self.shape)
+
+    @property
+    def sides(self) -> tuple[int, int]:
+        """The axes of an image's height and width, counted from the last."""
+        return (-3, -2) if self.colours_last else (-2, -1)
 
     @property
     def heads(self) -> tuple[int, ...]:
@@ -265,8 +271,7 @@ def smallest_side(shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
     """Return the smaller side of byte images, 0 of anything else."""
     if dtype != np.uint8 or len(shape) < 2:
         return 0
-    colours_last = len(shape) >= 3 and shape[-1] in (1, 3, 4)
-    return min(shape[-3:-1] if colours_last else shape[-2:])
+    return min(shape[-3:-1] if colours_last(shape) else shape[-2:])
 
 
 def suitable_scaling(

@@ -51,8 +51,9 @@ class DeepPolicy:
         batch = rows[None] if single else rows
         if batch.shape[1:] != self.network.shape:
             raise HyqError(f"expected observations of {self.network.shape}, got {rows.shape}")
+        module = self._module  # built first: what inference mode makes can never be exported
         with torch.inference_mode():
-            outputs = self._module(torch.from_numpy(np.ascontiguousarray(batch)))
+            outputs = module(torch.from_numpy(np.ascontiguousarray(batch)))
         scores = outputs[:, self.first_score : self.first_score + self.network.actions].numpy()
         return scores[0] if single else scores
 
@@ -112,31 +113,61 @@ class DeepPolicy:
         return cls(network, parameters, **rest)
 
     def export_onnx(self, path: Path | str) -> None:
-        """Write the network as ONNX: from a batch of `observation` to its `scores`."""
+        """Write the policy as ONNX: from a batch of `observation` to its `scores` and `action`.
+
+        The graph does what `act` does. It takes float32 observations of the environment, pixels
+        from 0 to 255, and shrinks them itself; its actions count from `first_action`.
+        """
         if importlib.util.find_spec("onnxscript") is None:
             raise HyqError("export_onnx needs ONNX: install it with pip install 'hyq[onnx]'")
-        module, columns = self._module, self.network.actions
-
-        class Scores(torch.nn.Module):
-            """The outputs that the policy maximises."""
-
-            def forward(self, observation: torch.Tensor) -> torch.Tensor:
-                first = policy.first_score
-                return module(observation)[:, first : first + columns]
-
-        policy = self
-        example = torch.zeros((2, *self.network.shape))
+        example = torch.zeros((2, *self._shape_before_shrinking))
         with warnings.catch_warnings():
             # The exporter calls deprecated parts of PyTorch itself.
             warnings.simplefilter("ignore", FutureWarning)
             program = torch.onnx.export(
-                Scores().eval(),
+                _Graph(self, self._module).eval(),
                 (example,),
                 input_names=["observation"],
-                output_names=["scores"],
+                output_names=["scores", "action"],
                 dynamic_shapes={"observation": {0: torch.export.Dim("rows")}},
                 dynamo=True,
                 verbose=False,
             )
         assert program is not None
         write_bytes(Path(path), program.model_proto.SerializeToString())
+
+    @property
+    def _shape_before_shrinking(self) -> tuple[int, ...]:
+        shape = list(self.network.shape)
+        if self.shrink_by > 1:
+            for axis in self.network.sides:
+                shape[axis] *= self.shrink_by
+        return tuple(shape)
+
+
+class _Graph(torch.nn.Module):
+    """A policy from observations of the environment to actions, for other programs."""
+
+    def __init__(self, policy: DeepPolicy, module: TorchNetwork) -> None:
+        """Take the policy and its network."""
+        super().__init__()
+        self.policy, self.module = policy, module
+
+    def forward(self, observation: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the scores of every action, and the best action."""
+        policy = self.policy
+        first, last = policy.first_score, policy.first_score + policy.network.actions
+        scores = self.module(self._shrunk(observation))[:, first:last]
+        return scores, policy.first_action + scores.argmax(-1)
+
+    def _shrunk(self, images: torch.Tensor) -> torch.Tensor:
+        """Do what `core.images.shrink` does; the sums are small enough to be exact."""
+        factor = self.policy.shrink_by
+        if factor == 1:
+            return images
+        height, width = self.policy.network.sides
+        blocks = images.unflatten(width, (-1, factor))  # type: ignore[no-untyped-call]
+        blocks = blocks.unflatten(height - 1, (-1, factor))
+        total = blocks.sum((height - 1, width))
+        area = factor * factor
+        return ((total + area // 2) / area).floor()
