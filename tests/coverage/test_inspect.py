@@ -204,6 +204,30 @@ def test_episodes_are_put_together_again(tmp_path: Path) -> None:
     assert "not linked" in loose.verdict[0]
 
 
+def test_rows_without_order_are_no_episodes(tmp_path: Path) -> None:
+    """Transitions of long episodes without their steps look like many episodes of one step."""
+    rng = np.random.default_rng(0)
+    rows = rng.standard_normal((600, 3)), rng.integers(2, size=600), rng.random(600)
+    for name, ended in (("loose", np.arange(600) % 50 == 49), ("bandit", np.ones(600, bool))):
+        Dataset.from_arrays(*rows, rng.standard_normal((600, 3)), ended).save(tmp_path / name)
+    loose = inspect_dataset(tmp_path / "loose")
+    assert loose.episodes.linked == 0.0
+    assert "carry no order" in loose.verdict[0]
+    assert "compete" not in " ".join(loose.verdict)
+    bandit = inspect_dataset(tmp_path / "bandit")
+    assert bandit.episodes.linked == 1.0
+    assert bandit.verdict[0].startswith("The best tenth")
+
+
+@pytest.mark.parametrize("reward", [0.0, 1.0])
+def test_episodes_that_earn_the_same_set_no_example(reward: float, tmp_path: Path) -> None:
+    write(tmp_path / "data", reward=np.full(400, reward))
+    found = inspect_dataset(tmp_path / "data")
+    assert found.episodes.linked == 1.0
+    assert f"all earn {2 * reward:.3g}" in found.verdict[0]
+    assert "can compete" not in " ".join(found.verdict)
+
+
 def write(path: Path, **columns: Array) -> None:
     """Write a dataset that `Dataset` itself would refuse."""
     n = 400

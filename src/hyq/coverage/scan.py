@@ -86,7 +86,10 @@ class Episodes:
     """How transitions hang together."""
 
     linked: float
-    """Share of transitions after the first step whose predecessor is in the data."""
+    """Share of transitions after the first step whose predecessor is in the data.
+
+    Where all are of the first step, 1 if every one ends its episode; otherwise they are parts of
+    episodes whose order was not logged, and it is 0."""
     returns: FloatArray
     """Returns of the episodes that are there from the first step to their end."""
     continued_after_end: int
@@ -126,7 +129,9 @@ class EpisodeLinker:
         assert self._previous is not None
         self._returns.append(self._previous[1])
         returns = np.concatenate(self._returns)
-        linked = self._matched / self._expected if self._expected else 1.0
+        linked = (
+            self._matched / self._expected if self._expected else float(not self._previous[2].any())
+        )
         return Episodes(linked, returns[~np.isnan(returns)], self._continued, self._cut)
 
     def _close(self) -> None:
