@@ -14,6 +14,8 @@ from hyq.data.dataset import Dataset
 from hyq.envs.linear import LinearMDPEnv, random_linear_mdp
 from hyq.envs.tabular import TabularEnv
 from hyq.models.linear import LinearFunction
+from hyq.models.networks import InputScaling, Network, NetworkSpec
+from hyq.models.policy import DeepPolicy
 from hyq.models.tabular import TabularFunction
 from hyq.rollout import lockstep
 
@@ -108,3 +110,11 @@ def test_mistakes_are_named(tmp_path: Path) -> None:
         evaluate_saved(tmp_path / "short", tmp_path / "data7")
     with pytest.raises(HyqError, match="no policy"):
         load_policy(tmp_path)
+
+
+@pytest.mark.parametrize("place", ["best", "last", "."])
+def test_a_deep_policy_is_to_be_played(place: str, tmp_path: Path) -> None:
+    network = Network((3,), 2, NetworkSpec(hidden=(4,)), InputScaling.pixels())
+    DeepPolicy(network, {}).save(tmp_path / "run" / place)
+    with pytest.raises(HyqError, match=r"deep policy.* let it play"):
+        load_policy(tmp_path / "run")

@@ -53,7 +53,8 @@ def data_inspect(
         names: Directories of datasets, which may be larger than memory, or names of 'hyq data
             list'.
         env: Environment to play the policy in; by default the one the dataset was made in.
-        policy: Directory of a run or a saved policy to measure the data against.
+        policy: Directory of a run or a saved policy to measure the data against; not a deep one,
+            which has no function for each step.
         features: Measure coverage in raw observations, random Fourier features, or the last layer
             of the policy's own network.
         episodes: Episodes of the policy to play.
@@ -145,8 +146,11 @@ def evaluate(
 ) -> None:
     """Judge a saved policy from logged data alone, before it goes live (fitted Q evaluation).
 
+    The policy has a function for each step, and the data is by step. Deep policies are judged by
+    letting them play: see 'hyq film'.
+
     Args:
-        policy: Directory of a run or a saved policy.
+        policy: Directory of a run (not a deep one) or a saved policy.
         data: The dataset's directory.
         features: The class of value functions: linear in raw observations, random Fourier
             features, or the last layer of the policy's own network.
