@@ -286,6 +286,17 @@ def test_duplicates_and_hashes(monkeypatch: pytest.MonkeyPatch) -> None:
     assert effective_dimension(np.ones((5, 4))) == 0.0
 
 
+@pytest.mark.parametrize("kind", [np.float64, np.float32, np.int64, np.uint8])
+def test_rows_of_round_numbers_have_hashes_of_their_own(kind: type) -> None:
+    """Zeros and ones differ only in a few of the highest bits of a floating-point number."""
+    bits: Array = np.random.default_rng(0).integers(2, size=(20_000, 32)).astype(kind)
+    for rows in (bits, np.eye(500, dtype=kind), np.arange(-100, 100).astype(kind)[:, None]):
+        hashes = row_hashes(rows)
+        assert len(np.unique(hashes)) == len(np.unique(rows, axis=0))
+    low_bits = np.bincount((row_hashes(bits) & np.uint64(7)).astype(int), minlength=8)
+    assert low_bits.min() > 0.9 * len(bits) / 8  # duplicates are counted on a sample by these
+
+
 def test_vector_actions_and_fourier_features(tmp_path: Path) -> None:
     write(tmp_path / "data", action=np.random.default_rng(2).standard_normal((400, 2)))
     found = inspect_dataset(tmp_path / "data")
