@@ -81,6 +81,17 @@ def test_missing_things_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert "at least one run" in complaint(["report"], capsys)
 
 
+def test_an_environment_may_lie_in_the_working_directory(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The console script's own path lacks the working directory, unlike that of python -m."""
+    (tmp_path / "hyq_test_plant.py").write_text("import hyq_test_no_such_package\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [place for place in sys.path if place])
+    words = ["run", "deep", "--env", "hyq_test_plant:Plant-v0", "--out", "out"]
+    assert "No module named 'hyq_test_no_such_package'" in complaint(words, capsys)
+
+
 def test_an_existing_output_is_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "mine").write_text("precious")
     words = ["run", "lock", *QUICK, "--out", str(tmp_path / "mine")]

@@ -229,7 +229,8 @@ def test_playing_counts_the_first_episodes_of_every_lane(episodes: int) -> None:
         (lambda: make_lanes("Pendulum-v1", 2), "discrete actions"),
         (lambda: make_lanes("Blackjack-v1", 2), "must be arrays"),
         (lambda: make_lanes("NoSuchEnv-v0", 2), "no environment"),
-        (lambda: make_lanes("no_such_module:Env-v0", 2), "not installed"),
+        (lambda: make_lanes("no_such_module:Env-v0", 2), "No module named 'no_such_module'"),
+        (lambda: make_lanes(Diary(), 2), "function that makes"),  # type: ignore[arg-type]
         (lambda: make_lanes("CartPole-v1", 2, wrappers=["nothing"]), "module:Class"),
     ],
 )

@@ -471,6 +471,10 @@ VERBS: dict[str, Callable[..., None]] = {
 
 def main(arguments: list[str] | None = None) -> int:
     """Run one verb; return its exit code."""
+    if str(Path.cwd()) not in sys.path:
+        # A script's path has no working directory, where users keep environments of their own
+        # ('--env module:id'). It comes last, so that no file in it hides an installed package.
+        sys.path.append(str(Path.cwd()))
     words = sys.argv[1:] if arguments is None else arguments
     verb = next((verb for verb in VERBS if words[: verb.count(" ") + 1] == verb.split()), None)
     try:

@@ -92,6 +92,8 @@ def env_factory(
     around = [_named(wrapper) for wrapper in wrappers]
     if isinstance(env, str):
         _known(env)
+    else:
+        _check_maker(env)
 
     def one() -> gym.Env[Any, Any]:
         made = gym.make(env, **parameters) if isinstance(env, str) else env(**parameters)
@@ -100,6 +102,16 @@ def env_factory(
         return made
 
     return one
+
+
+def _check_maker(env: object) -> None:
+    """Refuse an environment in place of a function that makes one."""
+    if isinstance(env, gym.Env | gym.vector.VectorEnv):
+        kind = type(env).__name__
+        raise HyqError(
+            f"give a function that makes the environment, such as lambda: {kind}(), or its class, "
+            f"not a {kind} that is made already: every lane needs its own"
+        )
 
 
 def _known(env_id: str) -> None:
@@ -111,9 +123,9 @@ def _known(env_id: str) -> None:
         elif name.startswith("MiniGrid-"):
             importlib.import_module("minigrid")
         gym.spec(name)
-    except ImportError:
+    except ImportError as error:
         extra = " (pip install 'hyq[minigrid]')" if name.startswith("MiniGrid-") else ""
-        raise HyqError(f"{env_id!r} needs a package that is not installed{extra}") from None
+        raise HyqError(f"cannot import what {env_id!r} needs: {error}{extra}") from None
     except gym.error.Error as error:
         raise HyqError(f"no environment {env_id!r}: {error}") from None
 
