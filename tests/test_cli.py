@@ -49,9 +49,13 @@ def test_run_report_and_data_go_together(
     assert summary["solved"]
     assert (run / "curve.png").read_bytes().startswith(b"\x89PNG")
     capsys.readouterr()
-    assert main(["report", str(run), str(run), "--picture", str(tmp_path / "both.png")]) == 0
+    picture = tmp_path / "new" / "both.png"
+    assert main(["report", str(run), str(run), "--picture", str(picture)]) == 0
     assert capsys.readouterr().out.count("yes") == 2
-    assert (tmp_path / "both.png").exists()
+    assert picture.exists()
+    words = ["report", str(run), "--picture"]
+    assert "is a directory" in complaint([*words, str(picture.parent)], capsys)
+    assert "cannot write" in complaint([*words, str(picture / "curve.png")], capsys)
 
 
 @pytest.mark.parametrize(
@@ -63,6 +67,9 @@ def test_run_report_and_data_go_together(
         (["run", "lock", "--horizon", "-3"], "horizon >= 1"),
         (["run", "lock", "--colour", "blue"], "--colour"),
         (["run", "lock", "--offline-share", "7"], "offline_share must lie in"),
+        (["run", "deep", "--env", "CartPole-v1", "--device", "gpu"], "no device 'gpu'"),
+        (["run", "rnd", "--env", "CartPole-v1", "--device", "gpu"], "no device 'gpu'"),
+        (["run", "deep", "--env", "CartPole-v1", "--env-parameters", '{"bogus": 1}'], "'bogus'"),
         (["data", "make", "lock", "--kind", "best"], "best"),
         (["data", "make", "lock", "--kind", "occupancy", "--size", "5"], "at least 100"),
     ],

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import torch
 import tyro
 from rich.console import Console
 from rich.progress import Progress as Bar
@@ -61,7 +62,7 @@ from hyq.report.lock import draw_learning_curves, result_table
 from hyq.report.montezuma import report_montezuma
 from hyq.report.page import write_page
 from hyq.report.rnd import watch_rnd
-from hyq.report.runs import RunResult
+from hyq.report.runs import RunResult, make_room
 from hyq.report.suite import SuiteResult, suite_table
 from hyq.report.tensorboard import to_tensorboard
 from hyq.report.theory import reproduce_theory
@@ -106,6 +107,7 @@ def run_deep(
         out: New directory for the records, the curve, the checkpoints, the best and last policy.
         tensorboard: Write TensorBoard event files too, under OUT/tensorboard.
     """
+    _check_device(spec.config.device)
     _watch_deep(spec, deep.start(spec, out), out, tensorboard)
 
 
@@ -122,7 +124,18 @@ def run_rnd(
         out: New directory for the records, the curve, the checkpoints and the last policy.
         tensorboard: Write TensorBoard event files too, under OUT/tensorboard.
     """
+    _check_device(spec.config.device)
     _watch_rnd(spec, rnd.start(spec, out), out, tensorboard)
+
+
+def _check_device(name: str) -> None:
+    """Refuse a device that PyTorch does not have here."""
+    try:
+        torch.empty(0, device=name)
+    except (RuntimeError, AssertionError):
+        raise HyqError(
+            f"no device {name!r} here: choose cpu, or cuda where PyTorch finds a graphics card"
+        ) from None
 
 
 def _watch_rnd(
@@ -410,6 +423,7 @@ def report(
         return
     if kinds != {"lock"}:
         raise HyqError("report runs of one kind at a time: all on the lock, or all deep")
+    make_room(picture)
     results = [RunResult.read(path) for path in paths]
     draw_learning_curves(results, picture)
     console.print(result_table(results))
@@ -417,6 +431,7 @@ def report(
 
 
 def _report_deep(paths: Sequence[Path], picture: Path) -> None:
+    make_room(picture)
     results = [RunResult.read(path) for path in paths]
     draw_deep_curves(results, picture)
     console.print(deep_table(results))

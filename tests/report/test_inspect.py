@@ -63,7 +63,8 @@ def test_inspect_prints_a_verdict_and_writes_one_file(
 def test_inspect_without_a_policy(
     lock: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    data_inspect(str(lock / "data"), page=tmp_path / "page.html")
+    data_inspect(str(lock / "data"), page=tmp_path / "new" / "page.html")
+    assert (tmp_path / "new" / "page.html").exists()
     assert "best tenth" in " ".join(capsys.readouterr().out.split())
 
 
@@ -103,7 +104,7 @@ def test_episodes_that_never_meet_are_not_called_covered(
 ) -> None:
     for seed in (1, 2):
         roaming(seed).save(tmp_path / str(seed))
-    data_inspect(str(tmp_path / "1"), str(tmp_path / "2"), page=tmp_path / "page.html")
+    data_inspect(str(tmp_path / "1"), str(tmp_path / "2"), page=tmp_path / "new" / "page.html")
     said = " ".join(capsys.readouterr().out.split())
     assert said.count("UNKNOWN. The best episodes hardly meet:") == 2
     for wrong in ("WELL COVERED", "nan", "Easiest first"):

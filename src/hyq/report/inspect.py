@@ -30,6 +30,7 @@ from hyq.data.episodes import FORMAT as EPISODES_FORMAT
 from hyq.data.episodes import Episodes
 from hyq.experiments.deep_data import named_logs
 from hyq.report.episodes import EpisodesInspection, print_episodes, write_episodes_page
+from hyq.report.runs import make_room
 
 SIGNS = {"good": "green", "note": "cyan", "warning": "yellow", "error": "red"}
 BLUE, RED, GREY = "#1f6f8b", "#d1495b", "#888888"
@@ -75,6 +76,7 @@ def data_inspect(
         return
     if len(names) > 1 and policy is None:
         raise HyqError("to rank datasets, name the policy to hold them against (--policy)")
+    make_room(page)
     found = []
     for name in names:
         with _reading(console) as (bar, task):
@@ -112,6 +114,7 @@ def _reading(console: Console) -> Iterator[tuple[Progress, TaskID]]:
 
 
 def _inspect_episodes(names: Sequence[str], page: Path, console: Console) -> None:
+    make_room(page)
     logs = {name: named_logs(name, seed=0) for name in names}
     whole = {name: one for name, one in logs.items() if isinstance(one, Episodes)}
     with _reading(console) as (bar, task):
