@@ -7,9 +7,11 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from hyq.cli import VERBS, main
+from hyq.data.episodes import Episodes
 
 QUICK = ["--horizon", "6", "--offline-samples", "6000"]
 
@@ -97,6 +99,17 @@ def test_an_environment_may_lie_in_the_working_directory(
     monkeypatch.setattr(sys, "path", [place for place in sys.path if place])
     words = ["run", "deep", "--env", "hyq_test_plant:Plant-v0", "--out", "out"]
     assert "No module named 'hyq_test_no_such_package'" in complaint(words, capsys)
+
+
+def test_saved_episodes_are_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    end = np.array([False, False, True, False])
+    seen = np.zeros((4, 2), np.float32)
+    logs = Episodes.from_arrays(seen, np.zeros(4, int), np.ones(4), seen, end, ~end & False)
+    logs.save(tmp_path / "logs")
+    assert main(["data", "show", str(tmp_path / "logs")]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    for fact in ("transitions │ 4", "episodes │ 2", "(2,) float32", "50.00%"):
+        assert fact in said
 
 
 def test_an_existing_output_is_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -28,7 +28,9 @@ from hyq.algos.deep_baselines import DEEP_METHODS
 from hyq.core.errors import HyqError
 from hyq.core.files import read_json
 from hyq.core.seeding import Streams
-from hyq.data.dataset import Dataset
+from hyq.core.types import Transitions
+from hyq.data.episodes import Episodes
+from hyq.data.logs import load_logs
 from hyq.envs.combination_lock import LockSpec
 from hyq.experiments import deep, lock, rnd, runs, trainings
 from hyq.experiments.deep import DeepRun
@@ -390,17 +392,22 @@ def data_show(path: Directory) -> None:
     Args:
         path: The dataset's directory.
     """
-    dataset = Dataset.load(path)
-    rows = dataset.transitions
+    logs = load_logs(path)
+    if isinstance(logs, Episodes):
+        rows: Episodes | Transitions = logs
+        ended, kind = logs.terminated, {"episodes": f"{len(logs.length):,}"}
+    else:
+        rows = logs.transitions
+        ended, kind = rows.discount == 0, {"steps": str(logs.horizon)}
     table = Table(title=str(path), title_justify="left", show_header=False)
     for name, value in {
-        "transitions": f"{len(dataset):,}",
-        "steps": dataset.horizon,
+        "transitions": f"{len(logs):,}",
+        **kind,
         "observation": f"{rows.observation.shape[1:]} {rows.observation.dtype}",
         "mean reward": f"{float(rows.reward.mean()):.4f}",
-        "terminated": f"{float((rows.discount == 0).mean()):.2%}",
-        **dataset.provenance,
-        "sha256": dataset.digest(),
+        "terminated": f"{float(ended.mean()):.2%}",
+        **logs.provenance,
+        "sha256": logs.digest(),
     }.items():
         table.add_row(name, str(value))
     console.print(table)

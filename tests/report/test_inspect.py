@@ -136,6 +136,7 @@ def test_a_named_dataset_is_inspected(tmp_path: Path, capsys: pytest.CaptureFixt
     [
         ([], None, "at least one"),
         (["nowhere"], None, "no dataset 'nowhere'"),
+        (["nowhere"], Path("policy"), "no dataset 'nowhere'"),
         (["mountaincar/half", "mountaincar/half"], None, "once"),
         (["mountaincar/half"], Path("policy"), "name no policy"),
         (["mountaincar/half", "{lock}/data"], None, "cannot be compared"),

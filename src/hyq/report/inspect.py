@@ -28,7 +28,7 @@ from hyq.coverage.inspect import inspect_dataset
 from hyq.coverage.inspection import Inspection, easier
 from hyq.data.episodes import FORMAT as EPISODES_FORMAT
 from hyq.data.episodes import Episodes
-from hyq.experiments.deep_data import named_logs
+from hyq.experiments.deep_data import dataset_names, named_logs
 from hyq.report.episodes import EpisodesInspection, print_episodes, write_episodes_page
 from hyq.report.runs import make_room
 
@@ -100,9 +100,14 @@ def data_inspect(
 
 def _is_by_step(name: str) -> bool:
     """Tell a directory of transitions by step from whole episodes."""
+    known = dataset_names()
+    if name in known:
+        return False
+    if not Path(name).exists():
+        raise HyqError(f"no dataset {name!r}: give a directory, or one of {', '.join(known)}")
     manifest = Path(name) / "manifest.json"
     if not manifest.exists():
-        return Path(name).exists()  # what is wrong with it is said when it is opened
+        return True  # what is wrong with it is said when it is opened
     return read_json(manifest).get("format") != EPISODES_FORMAT
 
 
