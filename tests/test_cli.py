@@ -7,9 +7,11 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from hyq.cli import VERBS, main
+from hyq.data.episodes import Episodes
 
 QUICK = ["--horizon", "6", "--offline-samples", "6000"]
 
@@ -49,9 +51,13 @@ def test_run_report_and_data_go_together(
     assert summary["solved"]
     assert (run / "curve.png").read_bytes().startswith(b"\x89PNG")
     capsys.readouterr()
-    assert main(["report", str(run), str(run), "--picture", str(tmp_path / "both.png")]) == 0
+    picture = tmp_path / "new" / "both.png"
+    assert main(["report", str(run), str(run), "--picture", str(picture)]) == 0
     assert capsys.readouterr().out.count("yes") == 2
-    assert (tmp_path / "both.png").exists()
+    assert picture.exists()
+    words = ["report", str(run), "--picture"]
+    assert "is a directory" in complaint([*words, str(picture.parent)], capsys)
+    assert "cannot write" in complaint([*words, str(picture / "curve.png")], capsys)
 
 
 @pytest.mark.parametrize(
@@ -63,6 +69,9 @@ def test_run_report_and_data_go_together(
         (["run", "lock", "--horizon", "-3"], "horizon >= 1"),
         (["run", "lock", "--colour", "blue"], "--colour"),
         (["run", "lock", "--offline-share", "7"], "offline_share must lie in"),
+        (["run", "deep", "--env", "CartPole-v1", "--device", "gpu"], "no device 'gpu'"),
+        (["run", "rnd", "--env", "CartPole-v1", "--device", "gpu"], "no device 'gpu'"),
+        (["run", "deep", "--env", "CartPole-v1", "--env-parameters", '{"bogus": 1}'], "'bogus'"),
         (["data", "make", "lock", "--kind", "best"], "best"),
         (["data", "make", "lock", "--kind", "occupancy", "--size", "5"], "at least 100"),
     ],
@@ -79,6 +88,28 @@ def test_missing_things_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert "not a run" in complaint(["resume", str(tmp_path)], capsys)
     assert "not a dataset" in complaint(["data", "show", str(tmp_path / "none")], capsys)
     assert "at least one run" in complaint(["report"], capsys)
+
+
+def test_an_environment_may_lie_in_the_working_directory(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The console script's own path lacks the working directory, unlike that of python -m."""
+    (tmp_path / "hyq_test_plant.py").write_text("import hyq_test_no_such_package\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [place for place in sys.path if place])
+    words = ["run", "deep", "--env", "hyq_test_plant:Plant-v0", "--out", "out"]
+    assert "No module named 'hyq_test_no_such_package'" in complaint(words, capsys)
+
+
+def test_saved_episodes_are_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    end = np.array([False, False, True, False])
+    seen = np.zeros((4, 2), np.float32)
+    logs = Episodes.from_arrays(seen, np.zeros(4, int), np.ones(4), seen, end, ~end & False)
+    logs.save(tmp_path / "logs")
+    assert main(["data", "show", str(tmp_path / "logs")]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    for fact in ("transitions │ 4", "episodes │ 2", "(2,) float32", "50.00%"):
+        assert fact in said
 
 
 def test_an_existing_output_is_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

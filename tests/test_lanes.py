@@ -249,8 +249,11 @@ def test_an_evaluation_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -
         (lambda: make_lanes("Pendulum-v1", 2), "discrete actions"),
         (lambda: make_lanes("Blackjack-v1", 2), "must be arrays"),
         (lambda: make_lanes("NoSuchEnv-v0", 2), "no environment"),
-        (lambda: make_lanes("no_such_module:Env-v0", 2), "not installed"),
+        (lambda: make_lanes("no_such_module:Env-v0", 2), "No module named 'no_such_module'"),
+        (lambda: make_lanes(Diary(), 2), "function that makes"),  # type: ignore[arg-type]
         (lambda: make_lanes("CartPole-v1", 2, wrappers=["nothing"]), "module:Class"),
+        (lambda: make_lanes("CartPole-v1", 2, bogus=1), "cannot make .*'bogus'"),
+        (lambda: make_lanes("hyq/Montezuma-v0", 2, bogus=1), "cannot make .*'bogus'"),
     ],
 )
 def test_environments_that_cannot_be_lanes_are_refused(
@@ -258,6 +261,18 @@ def test_environments_that_cannot_be_lanes_are_refused(
 ) -> None:
     with pytest.raises(HyqError, match=message):
         make()
+
+
+def test_an_environment_whose_package_is_missing_says_so() -> None:
+    def lacking() -> Diary:
+        raise gym.error.DependencyNotInstalled("Box2D is not installed:\ninstall it")
+
+    gym.register("hyq/Lacking-v0", lacking)  # type: ignore[arg-type]
+    try:
+        with pytest.raises(HyqError, match=r"cannot make .* Box2D is not installed: install it"):
+            make_lanes("hyq/Lacking-v0", 2)
+    finally:
+        del gym.registry["hyq/Lacking-v0"]
 
 
 def test_wrappers_are_put_around_every_lane() -> None:

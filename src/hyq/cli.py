@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import torch
 import tyro
 from rich.console import Console
 from rich.progress import Progress as Bar
@@ -27,7 +28,9 @@ from hyq.algos.deep_baselines import DEEP_METHODS
 from hyq.core.errors import HyqError
 from hyq.core.files import read_json
 from hyq.core.seeding import Streams
-from hyq.data.dataset import Dataset
+from hyq.core.types import Transitions
+from hyq.data.episodes import Episodes
+from hyq.data.logs import load_logs
 from hyq.envs.combination_lock import LockSpec
 from hyq.experiments import deep, lock, rnd, runs, trainings
 from hyq.experiments.deep import DeepRun
@@ -61,7 +64,7 @@ from hyq.report.lock import draw_learning_curves, result_table
 from hyq.report.montezuma import report_montezuma
 from hyq.report.page import write_page
 from hyq.report.rnd import watch_rnd
-from hyq.report.runs import RunResult
+from hyq.report.runs import RunResult, make_room
 from hyq.report.suite import SuiteResult, suite_table
 from hyq.report.tensorboard import to_tensorboard
 from hyq.report.theory import reproduce_theory
@@ -106,6 +109,7 @@ def run_deep(
         out: New directory for the records, the curve, the checkpoints, the best and last policy.
         tensorboard: Write TensorBoard event files too, under OUT/tensorboard.
     """
+    _check_device(spec.config.device)
     _watch_deep(spec, deep.start(spec, out), out, tensorboard)
 
 
@@ -122,7 +126,18 @@ def run_rnd(
         out: New directory for the records, the curve, the checkpoints and the last policy.
         tensorboard: Write TensorBoard event files too, under OUT/tensorboard.
     """
+    _check_device(spec.config.device)
     _watch_rnd(spec, rnd.start(spec, out), out, tensorboard)
+
+
+def _check_device(name: str) -> None:
+    """Refuse a device that PyTorch does not have here."""
+    try:
+        torch.empty(0, device=name)
+    except (RuntimeError, AssertionError):
+        raise HyqError(
+            f"no device {name!r} here: choose cpu, or cuda where PyTorch finds a graphics card"
+        ) from None
 
 
 def _watch_rnd(
@@ -377,17 +392,22 @@ def data_show(path: Directory) -> None:
     Args:
         path: The dataset's directory.
     """
-    dataset = Dataset.load(path)
-    rows = dataset.transitions
+    logs = load_logs(path)
+    if isinstance(logs, Episodes):
+        rows: Episodes | Transitions = logs
+        ended, kind = logs.terminated, {"episodes": f"{len(logs.length):,}"}
+    else:
+        rows = logs.transitions
+        ended, kind = rows.discount == 0, {"steps": str(logs.horizon)}
     table = Table(title=str(path), title_justify="left", show_header=False)
     for name, value in {
-        "transitions": f"{len(dataset):,}",
-        "steps": dataset.horizon,
+        "transitions": f"{len(logs):,}",
+        **kind,
         "observation": f"{rows.observation.shape[1:]} {rows.observation.dtype}",
         "mean reward": f"{float(rows.reward.mean()):.4f}",
-        "terminated": f"{float((rows.discount == 0).mean()):.2%}",
-        **dataset.provenance,
-        "sha256": dataset.digest(),
+        "terminated": f"{float(ended.mean()):.2%}",
+        **logs.provenance,
+        "sha256": logs.digest(),
     }.items():
         table.add_row(name, str(value))
     console.print(table)
@@ -410,6 +430,7 @@ def report(
         return
     if kinds != {"lock"}:
         raise HyqError("report runs of one kind at a time: all on the lock, or all deep")
+    make_room(picture)
     results = [RunResult.read(path) for path in paths]
     draw_learning_curves(results, picture)
     console.print(result_table(results))
@@ -417,6 +438,7 @@ def report(
 
 
 def _report_deep(paths: Sequence[Path], picture: Path) -> None:
+    make_room(picture)
     results = [RunResult.read(path) for path in paths]
     draw_deep_curves(results, picture)
     console.print(deep_table(results))
@@ -471,6 +493,10 @@ VERBS: dict[str, Callable[..., None]] = {
 
 def main(arguments: list[str] | None = None) -> int:
     """Run one verb; return its exit code."""
+    if str(Path.cwd()) not in sys.path:
+        # A script's path has no working directory, where users keep environments of their own
+        # ('--env module:id'). It comes last, so that no file in it hides an installed package.
+        sys.path.append(str(Path.cwd()))
     words = sys.argv[1:] if arguments is None else arguments
     verb = next((verb for verb in VERBS if words[: verb.count(" ") + 1] == verb.split()), None)
     try:

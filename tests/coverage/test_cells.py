@@ -1,6 +1,7 @@
 """Coverage of logged episodes over cells: exact where it can be, and never flattered."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -82,6 +83,51 @@ def test_data_of_one_kind_is_a_tie() -> None:
     _, (step,) = ranked([cell_coverage(log, best) for log in logs])
     assert step.is_tie
     assert step.factor.value == pytest.approx(1.0, abs=0.1)
+
+
+def roaming(seed: int, *, dimensions: int = 6, episodes: int = 30) -> Episodes:
+    """Return episodes through so many dimensions that hardly two of them meet."""
+    rng = np.random.default_rng(seed)
+    return Episodes.of(
+        [
+            Episode(
+                rng.standard_normal((41, dimensions)).astype(np.float32),
+                rng.integers(3, size=40),
+                rng.random(40).astype(np.float32),
+                terminated=True,
+            )
+            for _ in range(episodes)
+        ],
+        {},
+    )
+
+
+def test_data_whose_best_episodes_never_meet_is_not_ranked() -> None:
+    """Hardly a visit is found elsewhere, so that C is near 0: no estimate, and no factor of two."""
+    logs = read(one=roaming(1), other=roaming(2))
+    found = [cell_coverage(log, Best.of(logs)) for log in logs]
+    assert all(one.unseen > 0.9 for one in found)
+    assert not any(one.known or one.covered for one in found)
+    assert ranked(found)[1] == []
+
+
+def test_data_that_leaves_more_out_is_no_better() -> None:
+    """A third of the expert's visits in cells of their own make C smaller, and the data worse."""
+    whole, partial = read(whole=mixture(0.5, 3), partial=mixture(0.5, 4))
+    lonely = iter(range(10**6))
+    scattered = tuple(
+        np.array([next(lonely) if place < 13 else visit for place, visit in enumerate(visits)])
+        for visits in partial.visits
+    )
+    partial = replace(partial, visits=scattered)
+    found = [cell_coverage(log, Best.of([log])) for log in (partial, whole)]
+    assert found[0].unseen == pytest.approx(13 / 40)
+    assert found[0].transfer.value < found[1].transfer.value
+    assert found[0].known
+    assert not found[0].covered
+    order, steps = ranked(found)
+    assert [one.name for one in order] == ["whole", "partial"]
+    assert steps == []
 
 
 def test_episodes_that_are_shared_are_pooled_once() -> None:

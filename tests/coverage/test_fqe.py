@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from hyq.core.errors import HyqError
 from hyq.core.mdp import FiniteMDP
@@ -14,6 +15,9 @@ from hyq.data.dataset import Dataset
 from hyq.envs.linear import LinearMDPEnv, random_linear_mdp
 from hyq.envs.tabular import TabularEnv
 from hyq.models.linear import LinearFunction
+from hyq.models.mlp import MLPFunction
+from hyq.models.networks import InputScaling, Network, NetworkSpec
+from hyq.models.policy import DeepPolicy
 from hyq.models.tabular import TabularFunction
 from hyq.rollout import lockstep
 
@@ -88,6 +92,33 @@ def test_a_policy_the_data_does_not_support_is_called_out(tmp_path: Path) -> Non
     assert full.supported == pytest.approx(1.0)
 
 
+def test_an_action_that_is_taken_late_is_counted(tmp_path: Path) -> None:
+    """Only in states that few rows lead to does the policy do what the logs never did."""
+    rows = 3000
+    state = (np.arange(rows) >= rows - 5).astype(int)
+    logged = Transitions(state, np.zeros(rows, int), np.ones(rows), np.ones(rows), state)
+    twice = Transitions.concatenate([logged, logged])
+    Dataset(twice, np.repeat([0, 1], rows), {}).save(tmp_path / "data")
+    table = np.array([[1.0, 0.0, 0.0], [0.0, 0.0, 1.0]])
+    save_policy(tmp_path / "policy", [TabularFunction(table)] * 2)
+    result = evaluate_saved(tmp_path / "policy", tmp_path / "data", replicates=2)
+    assert result.value.value == pytest.approx(2 * (rows - 5) / rows)
+
+
+def test_a_policy_of_another_space_is_refused(tmp_path: Path) -> None:
+    judged(tmp_path, 7, episodes=20)  # four states
+    layers = ((torch.zeros(3, 5), torch.zeros(3)),)
+    others = {
+        "small": TabularFunction(np.zeros((2, 3))),
+        "linear": LinearFunction(np.zeros(9)),
+        "network": MLPFunction(layers, 3, (-np.inf, np.inf)),
+    }
+    for name, function in others.items():
+        save_policy(tmp_path / name, [function] * 4)
+        with pytest.raises(HyqError, match="does not fit the data"):
+            evaluate_saved(tmp_path / name, tmp_path / "data7")
+
+
 def test_same_seed_same_interval(tmp_path: Path) -> None:
     judged(tmp_path, 7, episodes=100)
     again = [
@@ -108,3 +139,11 @@ def test_mistakes_are_named(tmp_path: Path) -> None:
         evaluate_saved(tmp_path / "short", tmp_path / "data7")
     with pytest.raises(HyqError, match="no policy"):
         load_policy(tmp_path)
+
+
+@pytest.mark.parametrize("place", ["best", "last", "."])
+def test_a_deep_policy_is_to_be_played(place: str, tmp_path: Path) -> None:
+    network = Network((3,), 2, NetworkSpec(hidden=(4,)), InputScaling.pixels())
+    DeepPolicy(network, {}).save(tmp_path / "run" / place)
+    with pytest.raises(HyqError, match=r"deep policy.* let it play"):
+        load_policy(tmp_path / "run")

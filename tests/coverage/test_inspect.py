@@ -204,6 +204,30 @@ def test_episodes_are_put_together_again(tmp_path: Path) -> None:
     assert "not linked" in loose.verdict[0]
 
 
+def test_rows_without_order_are_no_episodes(tmp_path: Path) -> None:
+    """Transitions of long episodes without their steps look like many episodes of one step."""
+    rng = np.random.default_rng(0)
+    rows = rng.standard_normal((600, 3)), rng.integers(2, size=600), rng.random(600)
+    for name, ended in (("loose", np.arange(600) % 50 == 49), ("bandit", np.ones(600, bool))):
+        Dataset.from_arrays(*rows, rng.standard_normal((600, 3)), ended).save(tmp_path / name)
+    loose = inspect_dataset(tmp_path / "loose")
+    assert loose.episodes.linked == 0.0
+    assert "carry no order" in loose.verdict[0]
+    assert "compete" not in " ".join(loose.verdict)
+    bandit = inspect_dataset(tmp_path / "bandit")
+    assert bandit.episodes.linked == 1.0
+    assert bandit.verdict[0].startswith("The best tenth")
+
+
+@pytest.mark.parametrize("reward", [0.0, 1.0])
+def test_episodes_that_earn_the_same_set_no_example(reward: float, tmp_path: Path) -> None:
+    write(tmp_path / "data", reward=np.full(400, reward))
+    found = inspect_dataset(tmp_path / "data")
+    assert found.episodes.linked == 1.0
+    assert f"all earn {2 * reward:.3g}" in found.verdict[0]
+    assert "can compete" not in " ".join(found.verdict)
+
+
 def write(path: Path, **columns: Array) -> None:
     """Write a dataset that `Dataset` itself would refuse."""
     n = 400
@@ -260,6 +284,17 @@ def test_duplicates_and_hashes(monkeypatch: pytest.MonkeyPatch) -> None:
     assert counter.duplicate_share() == pytest.approx(0.5, abs=0.01)
     assert effective_dimension(rng.standard_normal((500, 4))) == pytest.approx(4, abs=0.1)
     assert effective_dimension(np.ones((5, 4))) == 0.0
+
+
+@pytest.mark.parametrize("kind", [np.float64, np.float32, np.int64, np.uint8])
+def test_rows_of_round_numbers_have_hashes_of_their_own(kind: type) -> None:
+    """Zeros and ones differ only in a few of the highest bits of a floating-point number."""
+    bits: Array = np.random.default_rng(0).integers(2, size=(20_000, 32)).astype(kind)
+    for rows in (bits, np.eye(500, dtype=kind), np.arange(-100, 100).astype(kind)[:, None]):
+        hashes = row_hashes(rows)
+        assert len(np.unique(hashes)) == len(np.unique(rows, axis=0))
+    low_bits = np.bincount((row_hashes(bits) & np.uint64(7)).astype(int), minlength=8)
+    assert low_bits.min() > 0.9 * len(bits) / 8  # duplicates are counted on a sample by these
 
 
 def test_vector_actions_and_fourier_features(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """The verbs of inspection, evaluation and the theorem: what they print and the pages they write."""
 
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -12,9 +13,10 @@ from hyq.envs.combination_lock import LockSpec
 from hyq.experiments import lock_coverage, theory
 from hyq.experiments.theory import Case, Plan
 from hyq.experts.lock import lock_dataset
+from hyq.report.episodes import EpisodesInspection, verdict
 from hyq.report.inspect import data_inspect, evaluate
 from hyq.report.theory import curve, read_rows, report_theory, reproduce_theory, slope
-from tests.coverage.test_cells import mixture
+from tests.coverage.test_cells import mixture, roaming
 
 
 class Page(HTMLParser):
@@ -61,7 +63,8 @@ def test_inspect_prints_a_verdict_and_writes_one_file(
 def test_inspect_without_a_policy(
     lock: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    data_inspect(str(lock / "data"), page=tmp_path / "page.html")
+    data_inspect(str(lock / "data"), page=tmp_path / "new" / "page.html")
+    assert (tmp_path / "new" / "page.html").exists()
     assert "best tenth" in " ".join(capsys.readouterr().out.split())
 
 
@@ -96,6 +99,31 @@ def test_episodes_are_ranked_by_their_best(
         assert word in read.text
 
 
+def test_episodes_that_never_meet_are_not_called_covered(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for seed in (1, 2):
+        roaming(seed).save(tmp_path / str(seed))
+    data_inspect(str(tmp_path / "1"), str(tmp_path / "2"), page=tmp_path / "new" / "page.html")
+    said = " ".join(capsys.readouterr().out.split())
+    assert said.count("UNKNOWN. The best episodes hardly meet:") == 2
+    for wrong in ("WELL COVERED", "nan", "Easiest first"):
+        assert wrong not in said
+
+
+def test_episodes_that_are_seen_in_part_are_graded_in_part() -> None:
+    """Every fifth observation lies somewhere in eight dimensions where no other does."""
+    whole = mixture(0.5, seed=1)
+    rng = np.random.default_rng(0)
+    alone = np.array(whole.observation)
+    alone[::5] = rng.random((len(alone[::5]), 8))
+    logs = {"data": replace(whole, observation=alone)}
+    said = " ".join(verdict(EpisodesInspection.of(logs)))
+    assert "COVERED IN PART" in said
+    assert "leaves them out" in said
+    assert "WELL COVERED" not in said
+
+
 def test_a_named_dataset_is_inspected(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     data_inspect("mountaincar/half", page=tmp_path / "page.html")
     said = " ".join(capsys.readouterr().out.split())
@@ -108,6 +136,7 @@ def test_a_named_dataset_is_inspected(tmp_path: Path, capsys: pytest.CaptureFixt
     [
         ([], None, "at least one"),
         (["nowhere"], None, "no dataset 'nowhere'"),
+        (["nowhere"], Path("policy"), "no dataset 'nowhere'"),
         (["mountaincar/half", "mountaincar/half"], None, "once"),
         (["mountaincar/half"], Path("policy"), "name no policy"),
         (["mountaincar/half", "{lock}/data"], None, "cannot be compared"),

@@ -68,3 +68,12 @@ def test_censored_runs_count_without_pretending() -> None:
 def test_a_learning_curve_is_read_as_it_was_known() -> None:
     grid = np.array([0.0, 9, 10, 15, 20, 99])
     np.testing.assert_array_equal(step_curve([10, 20], [0.5, 1.0], grid), [0, 0, 0.5, 0.5, 1, 1])
+
+
+def test_the_curve_of_a_run_under_way_ends_where_it_is() -> None:
+    grid = np.array([0.0, 10, 20, 21, 99])
+    early = step_curve([10, 20], [0.5, 1.0], grid, ended=False)
+    np.testing.assert_array_equal(early, [0, 0.5, 1, np.nan, np.nan])
+    whole = step_curve([10, 99], [0.0, 0.0], grid)
+    _, middle, _ = quantile_band(np.stack([early, whole]))
+    np.testing.assert_array_equal(middle, [0, 0.25, 0.5, 0, 0])

@@ -82,6 +82,26 @@ def test_an_empty_suite_is_a_clear_error(tmp_path: Path) -> None:
         SuiteResult.read(directory.path)
 
 
+def test_a_suite_under_way_is_reported(suite: Path, tmp_path: Path) -> None:
+    """One replicate has ended; of the other there is only what was asked, or a first record."""
+    under_way = tmp_path / "suite"
+    shutil.copytree(suite, under_way)
+    replicate = under_way / "runs" / SUITE.runs[1].id
+    (replicate / "summary.json").unlink()
+    records = (replicate / "records.jsonl").read_text().splitlines(keepends=True)
+    for known in (records[:1], []):
+        (replicate / "records.jsonl").write_text("".join(known))
+        result = SuiteResult.read(under_way)
+        assert result.missing == 1
+        draw_suite(result, tmp_path / "figure.png")
+        write_page(result, tmp_path / "report.html", rng())
+        assert "NaN" not in (tmp_path / "report.html").read_text()
+        line = next(one for one in result.lines if one.label == "Hy-Q")
+        assert (len(line.runs), len(line.finished)) == (2, 1)
+        last = line.runs[0].rows[-1]["eval_return"]
+        assert [band[-1] for band in line.band(result.grid)] == pytest.approx([last] * 3)
+
+
 def test_the_figure_is_drawn(suite: Path, tmp_path: Path) -> None:
     draw_suite(SuiteResult.read(suite), tmp_path / "figure.png")
     assert (tmp_path / "figure.png").read_bytes().startswith(b"\x89PNG")

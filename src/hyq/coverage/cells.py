@@ -10,6 +10,10 @@ data's are as nu, is
 which is 1 for data of the policy's own and sqrt(1 / p) for data of which only a share p is. It is
 estimated without flattering: visits come from two groups of the best episodes, which makes the
 square unbiased, and the data they are held against is without both groups.
+
+The sum can only be over the x that this data has. The share of visits that it leaves out is known
+as `unseen`, and no C is good news without it: where cells are so fine that no two episodes meet,
+nothing is left of the sum and C is near 0.
 """
 
 import hashlib
@@ -23,6 +27,7 @@ import numpy as np
 from hyq.core.errors import HyqError
 from hyq.core.types import Array, BoolArray, FloatArray, IntArray
 from hyq.coverage.estimate import FOLDS, Interval
+from hyq.coverage.inspection import UNSUPPORTED_LIMIT
 from hyq.coverage.scan import row_hashes
 from hyq.coverage.verdict import BEST_SHARE
 from hyq.data.episodes import Episode, Episodes
@@ -38,6 +43,8 @@ OUTLIERS = 0.01
 PILOT_ROWS = 20_000
 FEWEST_BEST = 3
 """Episodes that an estimate needs: two for the visits and one to hold them against."""
+MOST_UNSEEN = 0.5
+"""Share of unseen visits above which the rest says nothing about the whole."""
 
 Cells = Callable[[Array], IntArray]
 """Gives every observation the number of its cell."""
@@ -160,7 +167,7 @@ class CellCoverage:
     share: float
     """Of the data's transitions, those in the best episodes."""
     transfer: Interval
-    """C; NaN where the best episodes are too few to say."""
+    """C over what other data has; NaN where the best episodes are too few to say."""
     unseen: float
     """Share of a best episode's visits in a (cell, action) that no other data has."""
     without: FloatArray
@@ -168,8 +175,14 @@ class CellCoverage:
 
     @property
     def known(self) -> bool:
-        """Whether there were enough episodes for an estimate."""
-        return math.isfinite(self.transfer.value)
+        """Whether the best episodes are enough, and meet often enough, for an estimate."""
+        meet = len(self.without) > 0 and bool((self.without > 0).all())
+        return meet and self.unseen <= MOST_UNSEEN
+
+    @property
+    def covered(self) -> bool:
+        """Whether C speaks for (nearly) all that the best episodes visit."""
+        return self.known and self.unseen <= UNSUPPORTED_LIMIT
 
 
 def cell_coverage(log: CellLog, best: Best) -> CellCoverage:
@@ -244,12 +257,21 @@ class Comparison:
 
 
 def ranked(found: Sequence[CellCoverage]) -> tuple[list[CellCoverage], list[Comparison]]:
-    """Sort datasets, the easiest first, and compare neighbours."""
-    order = sorted(found, key=lambda one: one.transfer.value if one.known else math.inf)
+    """Sort datasets, the easiest first, and compare neighbours.
+
+    Those that cover the best episodes come first, by C. A sum that leaves more out is smaller, so
+    the others follow by what they leave out, and last those about which nothing can be said.
+    """
+
+    def difficulty(one: CellCoverage) -> tuple[float, float]:
+        left_out = math.inf if not one.known else 0.0 if one.covered else one.unseen
+        return left_out, one.transfer.value if one.known else math.inf
+
+    order = sorted(found, key=difficulty)
     steps = []
     for better, worse in pairwise(order):
-        if not (better.known and worse.known):
-            continue
+        if not (better.known and worse.known and worse.transfer.value >= better.transfer.value):
+            continue  # where the order is not that of C, no ratio of them tells how much worse
         factor = (worse.transfer.value / better.transfer.value) ** 2
         # The groups are the same on both sides, so that what they share cancels.
         spread = jackknife_deviation(worse.without / better.without)

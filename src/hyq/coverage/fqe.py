@@ -21,7 +21,7 @@ from hyq.core.targets import optimality_target
 from hyq.core.types import Array, FloatArray, IntArray
 from hyq.coverage.estimate import NORMAL_95, Interval
 from hyq.coverage.features import FeatureKind, Features, choose_features
-from hyq.coverage.policy import load_policy
+from hyq.coverage.policy import SavedPolicy, load_policy
 from hyq.data.dataset import Dataset
 from hyq.rollout import Policy
 
@@ -62,10 +62,7 @@ def evaluate_saved(
     pilot = np.unique(np.linspace(0, len(dataset) - 1, 1000).astype(np.int64))
     if not (rows.action.ndim == 1 and np.issubdtype(rows.action.dtype, np.integer)):
         raise HyqError("fitted Q evaluation of saved policies needs discrete actions")
-    actions = int(rows.action.max()) + 1
-    for h in range(dataset.horizon):
-        part = dataset.at(h)
-        actions = max(actions, int(saved(h, part.observation[:1000]).max(initial=0)) + 1)
+    actions = 1 + max(int(rows.action.max()), _largest_action(saved, dataset))
     states = 0
     if rows.observation.ndim == 1:
         states = int(max(rows.observation.max(), rows.next_observation.max())) + 1
@@ -81,6 +78,21 @@ def evaluate_saved(
     return fitted_q_evaluation(
         dataset, saved, chosen, Streams(seed), replicates=replicates, value_range=value_range
     )
+
+
+def _largest_action(policy: SavedPolicy, dataset: Dataset) -> int:
+    """Return the largest action that the policy takes wherever an evaluation asks it."""
+    largest = 0
+    try:
+        for h in range(dataset.horizon):
+            rows = dataset.at(h)
+            largest = max(largest, int(policy(h, rows.observation).max(initial=0)))
+            if h + 1 < dataset.horizon:
+                following = policy(h + 1, rows.next_observation)
+                largest = max(largest, int(following.max(initial=0)))
+    except (IndexError, ValueError, RuntimeError) as error:  # as NumPy and PyTorch say it
+        raise HyqError(f"the policy does not fit the data: {error}") from None
+    return largest
 
 
 def fitted_q_evaluation(

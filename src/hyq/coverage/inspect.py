@@ -52,7 +52,7 @@ def policy_visits(policy: SavedPolicy, env: VectorEnv, seed: int) -> Visits:
             total[lanes] += rows.reward
             observations.append(rows.observation)
             actions.append(np.asarray(rows.action))
-    except (ValueError, IndexError) as error:
+    except (ValueError, IndexError, RuntimeError) as error:
         raise HyqError(f"the policy does not fit the environment: {error}") from None
     finally:
         env.close()

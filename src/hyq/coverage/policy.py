@@ -2,6 +2,9 @@
 
 A policy's directory is that of any run (`final.safetensors`, or its checkpoint while it goes on),
 or one that `save_policy` wrote. The names of a function's arrays say which class it is of.
+
+A deep policy is one network for all steps, of episodes of any length. What is measured here goes by
+step, so that such a policy has to be played instead.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,8 +24,11 @@ from hyq.models.block import BlockFunction
 from hyq.models.finite import FiniteFunction
 from hyq.models.linear import LinearFunction
 from hyq.models.mlp import MLPFunction
+from hyq.models.policy import DESCRIPTION
 from hyq.models.tabular import TabularFunction
 
+DEEP_PLACES = (".", "best", "last")
+"""Where a deep policy, or a run that trains one, has its description."""
 PLACES = ("final.safetensors", "checkpoint/state.safetensors", "state.safetensors")
 
 
@@ -55,6 +61,12 @@ def save_policy(directory: Path, functions: Sequence[ValueFunction]) -> None:
 
 def load_policy(directory: Path) -> SavedPolicy:
     """Read the newest functions in a run's or a policy's directory."""
+    if any((directory / place / DESCRIPTION).is_file() for place in DEEP_PLACES):
+        raise HyqError(
+            f"{directory} holds a deep policy, which has no function for each step and cannot be "
+            "judged from data: let it play ('hyq film', or hyq.DeepPolicy.load and "
+            "hyq.rollout.play)"
+        )
     path = next((directory / p for p in PLACES if (directory / p).is_file()), None)
     if path is None:
         raise HyqError(f"{directory} holds no policy: give the directory of a run that has begun")

@@ -11,14 +11,16 @@ from hyq.core.types import Array, FloatArray, IntArray
 _KEPT_HASHES = 1 << 21
 _ACTIONS = 4096
 """Integer actions up to this are counted; larger ones are not actions of a discrete space."""
+_ODD = np.uint64(0x9E3779B97F4A7C15)
 
 
 def row_hashes(*columns: Array) -> IntArray:
     """Return a 64-bit hash of each row over several columns; equal rows have equal hashes.
 
-    A row's bytes are read as 64-bit words and multiplied by fixed odd numbers: one pass, no Python.
+    A row's bytes are read as 64-bit words, mixed, and multiplied by fixed odd numbers: no Python
+    for each row.
     """
-    total = np.zeros(len(columns[0]), dtype=np.uint64)
+    total: IntArray = np.zeros(len(columns[0]), dtype=np.uint64)
     for salt, column in enumerate(columns):
         flat = np.ascontiguousarray(column).reshape(len(column), -1)
         data = flat.view(np.uint8).reshape(len(column), -1)
@@ -27,12 +29,19 @@ def row_hashes(*columns: Array) -> IntArray:
             data = np.pad(data, ((0, 0), (0, short)))
         words = data.view(np.uint64)
         odd = np.random.default_rng(salt).integers(1, 2**63, words.shape[1], dtype=np.uint64)
-        mixed = total * np.uint64(0x9E3779B97F4A7C15) + (
-            words @ (odd * np.uint64(2) + np.uint64(1))
-        )
-        total = mixed ^ (mixed >> np.uint64(31))
-    final: IntArray = total
-    return final
+        total = _mixed(total * _ODD + _mixed(words) @ (odd * np.uint64(2) + np.uint64(1)))
+    return total
+
+
+def _mixed(words: IntArray) -> IntArray:
+    """Spread the bits of each word over all of it, one to one.
+
+    Those of round floating-point numbers are all at the upper end, where a product loses them.
+    """
+    mixed = words ^ (words >> np.uint64(32))
+    mixed *= _ODD
+    mixed ^= mixed >> np.uint64(29)
+    return mixed
 
 
 class DistinctCounter:
@@ -86,7 +95,10 @@ class Episodes:
     """How transitions hang together."""
 
     linked: float
-    """Share of transitions after the first step whose predecessor is in the data."""
+    """Share of transitions after the first step whose predecessor is in the data.
+
+    Where all are of the first step, 1 if every one ends its episode; otherwise they are parts of
+    episodes whose order was not logged, and it is 0."""
     returns: FloatArray
     """Returns of the episodes that are there from the first step to their end."""
     continued_after_end: int
@@ -126,7 +138,9 @@ class EpisodeLinker:
         assert self._previous is not None
         self._returns.append(self._previous[1])
         returns = np.concatenate(self._returns)
-        linked = self._matched / self._expected if self._expected else 1.0
+        linked = (
+            self._matched / self._expected if self._expected else float(not self._previous[2].any())
+        )
         return Episodes(linked, returns[~np.isnan(returns)], self._continued, self._cut)
 
     def _close(self) -> None:

@@ -155,10 +155,20 @@ def _about_policy(found: Inspection, policy: Comparator) -> list[str]:
 def _about_episodes(found: Inspection) -> list[str]:
     returns = np.sort(found.episodes.returns)
     best = returns[-max(1, int(BEST_SHARE * len(returns))) :] if len(returns) else returns
+    if len(found.steps) == 1 and found.episodes.linked < 0.9:
+        return [
+            "The rows carry no order: all are of step 0, yet their episodes go on. So the returns "
+            "of episodes are unknown. Log the step of each row, or whole episodes (hyq.Episodes)."
+        ]
     if found.episodes.linked < 0.9 or len(returns) < 10:
         return [
             "The transitions are not linked into episodes, so their returns are unknown. Name a "
             "policy (--policy) to learn whether this data covers it."
+        ]
+    if math.isclose(best.mean(), returns.mean()):
+        return [
+            f"The {len(returns):,} logged episodes all earn {returns.mean():.3g}, so none says "
+            "whom to compete with. Name a policy (--policy) to learn whether this data covers it."
         ]
     bound = math.sqrt(len(found.steps) / BEST_SHARE)
     return [

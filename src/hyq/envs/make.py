@@ -1,7 +1,8 @@
 """Any Gymnasium environment as lanes for a learner: checked, and without automatic resets."""
 
 import importlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import gymnasium as gym
@@ -37,12 +38,13 @@ def make_lanes(
     """
     if env in NATIVE and not wrappers:
         parameters.setdefault("stack", 1)  # a learner stacks frames itself, and stores each once
-        made = gym.make_vec(
-            env,
-            lanes,
-            vectorization_mode="vector_entry_point",
-            **parameters,
-        )
+        with _making(env):
+            made = gym.make_vec(
+                env,
+                lanes,
+                vectorization_mode="vector_entry_point",
+                **parameters,
+            )
     else:
         one = env_factory(env, wrappers, **parameters)
         vector = AsyncVectorEnv if processes else SyncVectorEnv
@@ -92,14 +94,40 @@ def env_factory(
     around = [_named(wrapper) for wrapper in wrappers]
     if isinstance(env, str):
         _known(env)
+    else:
+        _check_maker(env)
 
     def one() -> gym.Env[Any, Any]:
-        made = gym.make(env, **parameters) if isinstance(env, str) else env(**parameters)
+        if isinstance(env, str):
+            with _making(env):
+                made = gym.make(env, **parameters)
+        else:
+            made = env(**parameters)
         for wrapper in around:
             made = wrapper(made)
         return made
 
     return one
+
+
+def _check_maker(env: object) -> None:
+    """Refuse an environment in place of a function that makes one."""
+    if isinstance(env, gym.Env | gym.vector.VectorEnv):
+        kind = type(env).__name__
+        raise HyqError(
+            f"give a function that makes the environment, such as lambda: {kind}(), or its class, "
+            f"not a {kind} that is made already: every lane needs its own"
+        )
+
+
+@contextmanager
+def _making(env_id: str) -> Iterator[None]:
+    """Say in one line what an environment lacks, or which of its parameters it does not know."""
+    try:
+        yield
+    except (gym.error.Error, TypeError, ImportError) as error:
+        reason = " ".join(str(error).split())
+        raise HyqError(f"cannot make environment {env_id!r}: {reason}") from None
 
 
 def _known(env_id: str) -> None:
@@ -111,9 +139,9 @@ def _known(env_id: str) -> None:
         elif name.startswith("MiniGrid-"):
             importlib.import_module("minigrid")
         gym.spec(name)
-    except ImportError:
+    except ImportError as error:
         extra = " (pip install 'hyq[minigrid]')" if name.startswith("MiniGrid-") else ""
-        raise HyqError(f"{env_id!r} needs a package that is not installed{extra}") from None
+        raise HyqError(f"cannot import what {env_id!r} needs: {error}{extra}") from None
     except gym.error.Error as error:
         raise HyqError(f"no environment {env_id!r}: {error}") from None
 

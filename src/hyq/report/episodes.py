@@ -2,6 +2,7 @@
 
 import base64
 import html
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from io import BytesIO
@@ -61,21 +62,8 @@ def verdict(found: EpisodesInspection) -> list[str]:
         f"The {len(best.visits)} best {whose} {best.pooled} episodes earn {best.mean_return:,.4g} "
         "on average: the data is held against them."
     ]
-    for one in found.coverage:
-        if not one.known:
-            lines.append(
-                f"{one.name}: UNKNOWN. There are too few good episodes to hold it against."
-            )
-            continue
-        value = one.transfer
-        grade = "WELL COVERED" if value.value <= WELL else "COVERED, THINLY"
-        grade = grade if value.value <= THIN else "HARDLY COVERED"
-        lines.append(
-            f"{one.name}: {grade}. C_pi is about {value.value:.3g} ({value.low:.3g} to "
-            f"{value.high:.3g}); their own data would have 1, so the bound asks for about "
-            f"{value.value**2:.2g} times the samples of such data."
-        )
-    if found.comparisons:
+    lines += [f"{one.name}: {_judgement(one)}" for one in found.coverage]
+    if sum(one.known for one in found.coverage) > 1:
         lines.append("Easiest first: " + ", ".join(one.name for one in found.coverage) + ".")
     for step in found.comparisons:
         factor = step.factor
@@ -85,6 +73,29 @@ def verdict(found: EpisodesInspection) -> list[str]:
             f"({factor.low:.2g} to {factor.high:.2g}{doubt})."
         )
     return lines
+
+
+def _judgement(one: CellCoverage) -> str:
+    """Say how one dataset covers the best episodes, as far as it tells."""
+    if math.isnan(one.unseen):
+        return "UNKNOWN. There are too few good episodes to hold it against."
+    missing = f"{one.unseen:.0%} of a best episode's visits are in no other data"
+    remedy = "Log more episodes like the best, or expect the online steps to do the exploring"
+    if not one.known:
+        return f"UNKNOWN. The best episodes hardly meet: {missing}. {remedy}."
+    value = one.transfer
+    estimate = f"about {value.value:.3g} ({value.low:.3g} to {value.high:.3g})"
+    if not one.covered:
+        return (
+            f"COVERED IN PART. {missing}: nothing is promised there, and C_pi, which is {estimate} "
+            f"for the rest, leaves them out. {remedy}."
+        )
+    grade = "WELL COVERED" if value.value <= WELL else "COVERED, THINLY"
+    grade = grade if value.value <= THIN else "HARDLY COVERED"
+    return (
+        f"{grade}. C_pi is {estimate}; their own data would have 1, so the bound asks for about "
+        f"{value.value**2:.2g} times the samples of such data."
+    )
 
 
 def facts(name: str, found: EpisodesInspection) -> dict[str, str]:
@@ -111,10 +122,9 @@ def facts(name: str, found: EpisodesInspection) -> dict[str, str]:
     }
     if coverage.known:
         value = coverage.transfer
-        shown |= {
-            "C_pi": f"{value.value:.3g}, 95% {value.low:.3g} to {value.high:.3g}",
-            "never seen elsewhere": f"{coverage.unseen:.1%} of a best episode's visits",
-        }
+        shown["C_pi"] = f"{value.value:.3g}, 95% {value.low:.3g} to {value.high:.3g}"
+    if not math.isnan(coverage.unseen):
+        shown["never seen elsewhere"] = f"{coverage.unseen:.1%} of a best episode's visits"
     return shown
 
 
@@ -156,7 +166,8 @@ def write_episodes_page(found: EpisodesInspection, path: Path, style: str) -> No
 <table class="facts"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>
 <p class="small">C_pi: of the policy behind the best tenth of all the episodes (and those as good as
 them), over cells of observations that look alike, together with the action; see the theory page of
-the documentation. Never seen elsewhere: what such an episode visits and no other data has.</p>
+the documentation. Never seen elsewhere: what such an episode visits and no other data has, which
+C_pi leaves out.</p>
 </body></html>
 """.encode(),
     )

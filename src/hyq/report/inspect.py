@@ -28,8 +28,9 @@ from hyq.coverage.inspect import inspect_dataset
 from hyq.coverage.inspection import Inspection, easier
 from hyq.data.episodes import FORMAT as EPISODES_FORMAT
 from hyq.data.episodes import Episodes
-from hyq.experiments.deep_data import named_logs
+from hyq.experiments.deep_data import dataset_names, named_logs
 from hyq.report.episodes import EpisodesInspection, print_episodes, write_episodes_page
+from hyq.report.runs import make_room
 
 SIGNS = {"good": "green", "note": "cyan", "warning": "yellow", "error": "red"}
 BLUE, RED, GREY = "#1f6f8b", "#d1495b", "#888888"
@@ -53,7 +54,8 @@ def data_inspect(
         names: Directories of datasets, which may be larger than memory, or names of 'hyq data
             list'.
         env: Environment to play the policy in; by default the one the dataset was made in.
-        policy: Directory of a run or a saved policy to measure the data against.
+        policy: Directory of a run or a saved policy to measure the data against; not a deep one,
+            which has no function for each step.
         features: Measure coverage in raw observations, random Fourier features, or the last layer
             of the policy's own network.
         episodes: Episodes of the policy to play.
@@ -74,6 +76,7 @@ def data_inspect(
         return
     if len(names) > 1 and policy is None:
         raise HyqError("to rank datasets, name the policy to hold them against (--policy)")
+    make_room(page)
     found = []
     for name in names:
         with _reading(console) as (bar, task):
@@ -97,9 +100,14 @@ def data_inspect(
 
 def _is_by_step(name: str) -> bool:
     """Tell a directory of transitions by step from whole episodes."""
+    known = dataset_names()
+    if name in known:
+        return False
+    if not Path(name).exists():
+        raise HyqError(f"no dataset {name!r}: give a directory, or one of {', '.join(known)}")
     manifest = Path(name) / "manifest.json"
     if not manifest.exists():
-        return Path(name).exists()  # what is wrong with it is said when it is opened
+        return True  # what is wrong with it is said when it is opened
     return read_json(manifest).get("format") != EPISODES_FORMAT
 
 
@@ -111,6 +119,7 @@ def _reading(console: Console) -> Iterator[tuple[Progress, TaskID]]:
 
 
 def _inspect_episodes(names: Sequence[str], page: Path, console: Console) -> None:
+    make_room(page)
     logs = {name: named_logs(name, seed=0) for name in names}
     whole = {name: one for name, one in logs.items() if isinstance(one, Episodes)}
     with _reading(console) as (bar, task):
@@ -145,8 +154,11 @@ def evaluate(
 ) -> None:
     """Judge a saved policy from logged data alone, before it goes live (fitted Q evaluation).
 
+    The policy has a function for each step, and the data is by step. Deep policies are judged by
+    letting them play: see 'hyq film'.
+
     Args:
-        policy: Directory of a run or a saved policy.
+        policy: Directory of a run (not a deep one) or a saved policy.
         data: The dataset's directory.
         features: The class of value functions: linear in raw observations, random Fourier
             features, or the last layer of the policy's own network.

@@ -8,6 +8,7 @@ from typing import Any
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 
+from hyq.core.errors import HyqError
 from hyq.core.files import write_bytes
 from hyq.experiments.records import RunDirectory
 
@@ -25,6 +26,16 @@ class RunResult:
         """Read a run's directory, finished or not."""
         run = RunDirectory.open(path)
         return cls(run.manifest["spec"], run.rows, run.summary)
+
+
+def make_room(path: Path) -> None:
+    """Make the directory of a file that is going to be written, before time is spent on it."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise HyqError(f"cannot write {path}: {error.strerror}") from None
+    if path.is_dir():
+        raise HyqError(f"cannot write {path}: it is a directory, so name a file in it")
 
 
 def write_figure(figure: Figure, path: Path) -> None:

@@ -9,8 +9,11 @@ from hyq.core.types import FloatArray
 
 
 def quantile_band(curves: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Return the 20th, 50th and 80th percentile over replicates (rows), as the paper plots."""
-    low, middle, high = np.quantile(curves, (0.2, 0.5, 0.8), axis=0)
+    """Return the 20th, 50th and 80th percentile over replicates (rows), as the paper plots.
+
+    Where a curve is NaN its replicate does not count.
+    """
+    low, middle, high = np.nanquantile(curves, (0.2, 0.5, 0.8), axis=0)
     return low, middle, high
 
 
@@ -80,11 +83,14 @@ def step_curve(
     values: Sequence[float],
     grid: FloatArray,
     before: float | None = 0.0,
+    ended: bool = True,
 ) -> FloatArray:
     """Read a learning curve at given sample counts: the newest value known there.
 
-    Where none is known yet it is `before`, or the first value where that is None.
+    Where none is known yet it is `before`, or the first value where that is None. The last value of
+    a run that has not `ended` says nothing of later ones: they are NaN.
     """
     newest = np.searchsorted(np.asarray(samples), grid, side="right") - 1
     first = values[0] if before is None else before
-    return np.where(newest >= 0, np.asarray(values, dtype=float)[newest], first)
+    curve = np.where(newest >= 0, np.asarray(values, dtype=float)[newest], first)
+    return curve if ended else np.where(grid <= samples[-1], curve, np.nan)

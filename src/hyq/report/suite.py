@@ -98,15 +98,21 @@ class Line:
         return interquartile_mean(np.array(self.returns)), low, high
 
     def band(self, grid: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Return the 20th, 50th and 80th percentile of the learning curves on a grid."""
+        """Return the 20th, 50th and 80th percentile of the learning curves on a grid.
+
+        A run that is under way counts as far as it has been evaluated.
+        """
+        evaluated = [(run, [row for row in run.rows if "eval_return" in row]) for run in self.runs]
         curves = [
             step_curve(
-                [row["online_samples"] for row in run.rows if "eval_return" in row],
-                [row["eval_return"] for row in run.rows if "eval_return" in row],
+                [row["online_samples"] for row in rows],
+                [row["eval_return"] for row in rows],
                 grid,
                 before=None if "env" in run.spec else 0.0,
+                ended=run.summary is not None,
             )
-            for run in self.runs
+            for run, rows in evaluated
+            if rows
         ]
         return quantile_band(np.stack(curves))
 
