@@ -103,6 +103,14 @@ def test_records_are_never_overwritten(tmp_path: Path) -> None:
         lock.resume(tmp_path)
 
 
+def test_a_dataset_is_not_taken_for_a_run(tmp_path: Path) -> None:
+    SMALL.dataset().save(tmp_path / "data")
+    with pytest.raises(HyqError, match="exists already"):
+        lock.start(SMALL, tmp_path / "data")
+    with pytest.raises(HyqError, match="not a run"):
+        lock.resume(tmp_path / "data")
+
+
 def test_two_processes_never_write_to_one_run(tmp_path: Path) -> None:
     first = lock.start(SMALL, tmp_path / "run")
     next(first)

@@ -36,7 +36,7 @@ class RunDirectory:
     @classmethod
     def create(cls, path: Path, manifest: Mapping[str, Any]) -> "RunDirectory":
         """Start a new run; refuse a path that exists, because records are never overwritten."""
-        if (path / "manifest.json").exists() and not (path / "summary.json").exists():
+        if _is_run(path) and cls(path).summary is None:
             raise HyqError(
                 f"{path} holds an unfinished run: go on with 'hyq resume {path}' or choose another"
             )
@@ -47,8 +47,8 @@ class RunDirectory:
     @classmethod
     def open(cls, path: Path) -> "RunDirectory":
         """Open a run that exists."""
-        if not (path / "manifest.json").is_file():
-            raise HyqError(f"{path} is not a run: it has no manifest.json")
+        if not _is_run(path):
+            raise HyqError(f"{path} is not a run: it has no manifest.json of one")
         return cls(path)
 
     @property
@@ -127,3 +127,9 @@ def _git(*words: str) -> str | None:
     except (FileNotFoundError, subprocess.CalledProcessError):
         return None
     return answer.stdout.strip()
+
+
+def _is_run(path: Path) -> bool:
+    """Tell a run from whatever else lies there; datasets have manifests too."""
+    manifest = path / "manifest.json"
+    return manifest.is_file() and "experiment" in read_json(manifest)
