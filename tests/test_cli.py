@@ -122,7 +122,7 @@ def test_an_existing_output_is_kept(tmp_path: Path, capsys: pytest.CaptureFixtur
 def test_control_c_leaves_a_run_that_goes_on(tmp_path: Path) -> None:
     out = tmp_path / "run"
     words = ["run", "lock", "--data", "trajectory", "--horizon", "30", "--offline-samples", "300",
-             "--m-on", "1", "--iterations", "6", "--out", str(out)]  # fmt: skip
+             "--m-on", "1", "--iterations", "20", "--out", str(out)]  # fmt: skip
     command = [sys.executable, "-m", "hyq", *words]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     deadline = time.monotonic() + 120
@@ -134,4 +134,4 @@ def test_control_c_leaves_a_run_that_goes_on(tmp_path: Path) -> None:
     assert complained.decode().count("\n") == 1
     assert "hyq resume" in complained.decode()
     assert main(["resume", str(out)]) == 0
-    assert json.loads((out / "summary.json").read_text())["iterations"] == 6
+    assert json.loads((out / "summary.json").read_text())["iterations"] == 20
