@@ -178,7 +178,7 @@ CPU_MONTEZUMA = DeepConfig(
     report_every=10_000,
 )
 """For Montezuma's Revenge on two cores: a small normalised network on smaller pictures, half the
-replay of the paper, and longer returns."""
+replay of the paper, longer returns, and pessimism that wanes."""
 
 PAPER_SMALL_MONTEZUMA = replace(
     PAPER_MONTEZUMA,

@@ -4,7 +4,8 @@ One step of the algorithm: act epsilon-greedily in every lane, store what happen
 `n_value` steps take one gradient step on a minibatch of which a share beta comes from the logs;
 every `n_target` steps copy the network to the target network. That is `Training.run`, at the
 bottom. What a minibatch is made of is in `data/hybrid.py`, the settings are in `deep_config.py`;
-the one line of mathematics that is the algorithm's own is `TemporalDifference`.
+the one line of mathematics that is the algorithm's own is `TemporalDifference`; what
+`pessimism` may add to it is `pessimistic_slope`.
 
 The baselines of `deep_baselines.py` are other objectives under the same training.
 """
