@@ -14,6 +14,7 @@ from hyq.algos.deep_baselines import (
     BehaviourCloning,
     FromDemonstrations,
     ImplicitQ,
+    configured,
 )
 from hyq.algos.deep_config import DeepConfig
 from hyq.algos.hyq_dqn import Objective, TemporalDifference, Training, pessimistic_slope
@@ -271,6 +272,22 @@ def trained(
         assert all(np.isfinite(value) for value in report.metrics.values())
     assert training.online_steps == config.online_steps
     return training
+
+
+def test_settings_that_are_given_come_after_those_of_the_method() -> None:
+    assert configured("cql", "default", pessimism=5).pessimism == schedule(5.0)
+    assert configured("dqfd", "default", n_step=3).n_step == 3
+    assert configured("dqfd", "default").n_step == 10
+    assert configured("bc", "default", online_steps=50, n_value=5, pretraining=2).pretraining == 12
+
+
+@pytest.mark.parametrize(
+    ("method", "setting"),
+    [("dqn", "beta"), ("offline", "beta"), ("cql", "beta"), ("bc", "pessimism"), ("iql", "beta")],
+)
+def test_settings_that_make_the_method_are_refused(method: str, setting: str) -> None:
+    with pytest.raises(HyqError, match=f"{method} sets {setting} itself"):
+        configured(method, "default", **{setting: 0.5})
 
 
 @pytest.mark.parametrize("name", DEEP_METHODS)

@@ -168,6 +168,8 @@ class DeepMethod:
     summary: str
     objective: Callable[[DeepConfig], Objective]
     adjust: Callable[[DeepConfig], DeepConfig]
+    fixed: frozenset[str] = frozenset()
+    """Settings that belong to the method and are not for others to choose."""
 
 
 def _unchanged(config: DeepConfig) -> DeepConfig:
@@ -220,21 +222,26 @@ DEEP_METHODS: dict[str, DeepMethod] = {
         _temporal_difference,
         _unchanged,
     ),
-    "dqn": DeepMethod("Q-learning without the logs", _temporal_difference, _online_alone),
+    "dqn": DeepMethod(
+        "Q-learning without the logs", _temporal_difference, _online_alone, frozenset({"beta"})
+    ),
     "offline": DeepMethod(
         "Q-learning on the logs alone, with as many updates as Hy-Q",
         _temporal_difference,
         _logs_alone,
+        frozenset({"beta"}),
     ),
     "bc": DeepMethod(
         "behaviour cloning of the logs",
         lambda config: BehaviourCloning(),
         _logs_alone_drawn_uniformly,
+        frozenset({"beta", "pessimism"}),
     ),
     "cql": DeepMethod(
         "conservative Q-learning on the logs alone",
         _temporal_difference,
         _conservatively,
+        frozenset({"beta"}),
     ),
     "dqfd": DeepMethod(
         "deep Q-learning from demonstrations: the logs are taken for an expert's",
@@ -245,16 +252,18 @@ DEEP_METHODS: dict[str, DeepMethod] = {
         "implicit Q-learning on the logs alone",
         lambda config: ImplicitQ(config.loss),
         _logs_alone_drawn_uniformly,
+        frozenset({"beta", "pessimism"}),
     ),
 }
 """Every deep method by name."""
 
 
 def configured(method: str, preset: str, *, with_logs: bool = True, **settings: Any) -> DeepConfig:
-    """Return a preset with some settings changed, and then what the method changes about it.
+    """Return a preset with what the method and then `settings` change about it.
 
     Schedules may be given as numbers or as text, networks by name. Without logs there is no
-    pretraining, unless it is asked for.
+    pretraining, unless it is asked for. Steps and pretraining are those of Hy-Q: a method that
+    learns from the logs alone makes as many updates.
     """
     if method not in DEEP_METHODS:
         raise HyqError(f"no method {method!r}: choose from {', '.join(DEEP_METHODS)}")
@@ -272,7 +281,13 @@ def configured(method: str, preset: str, *, with_logs: bool = True, **settings: 
         if network not in NETWORKS:
             raise HyqError(f"no network {network!r}: choose from {', '.join(NETWORKS)}")
         settings["network"] = NETWORKS[network]
-    return DEEP_METHODS[method].adjust(replace(PRESETS[preset], **settings))
+    given = replace(PRESETS[preset], **settings)
+    adjusted = DEEP_METHODS[method].adjust(given)
+    for name in sorted(DEEP_METHODS[method].fixed & settings.keys()):
+        if getattr(adjusted, name) != getattr(given, name):
+            raise HyqError(f"{method} sets {name} itself: leave it out")
+    kept = settings.keys() - {"online_steps", "pretraining"}
+    return replace(adjusted, **{name: settings[name] for name in kept})
 
 
 SCHEDULES = {"gamma", "beta", "epsilon", "learning_rate", "importance", "pessimism"}
