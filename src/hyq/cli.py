@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import torch
 import tyro
 from rich.console import Console
 from rich.progress import Progress as Bar
@@ -55,6 +54,7 @@ from hyq.experiments.runs import Run
 from hyq.experiments.specs import LockRun
 from hyq.experiments.suites import SUITES, Preset, Suite, ablation_suite, montezuma_suite
 from hyq.experts.lock import LockData, lock_dataset
+from hyq.models.learners import check_device
 from hyq.report.ablations import report_ablations
 from hyq.report.deep import deep_table, draw_deep_curves, watch_deep
 from hyq.report.figure import draw_suite
@@ -109,7 +109,7 @@ def run_deep(
         out: New directory for the records, the curve, the checkpoints, the best and last policy.
         tensorboard: Write TensorBoard event files too, under OUT/tensorboard.
     """
-    _check_device(spec.config.device)
+    check_device(spec.config.device)
     _watch_deep(spec, deep.start(spec, out), out, tensorboard)
 
 
@@ -126,18 +126,8 @@ def run_rnd(
         out: New directory for the records, the curve, the checkpoints and the last policy.
         tensorboard: Write TensorBoard event files too, under OUT/tensorboard.
     """
-    _check_device(spec.config.device)
+    check_device(spec.config.device)
     _watch_rnd(spec, rnd.start(spec, out), out, tensorboard)
-
-
-def _check_device(name: str) -> None:
-    """Refuse a device that PyTorch does not have here."""
-    try:
-        torch.empty(0, device=name)
-    except (RuntimeError, AssertionError):
-        raise HyqError(
-            f"no device {name!r} here: choose cpu, or cuda where PyTorch finds a graphics card"
-        ) from None
 
 
 def _watch_rnd(

@@ -286,8 +286,9 @@ def test_settings_that_are_given_come_after_those_of_the_method() -> None:
     [("dqn", "beta"), ("offline", "beta"), ("cql", "beta"), ("bc", "pessimism"), ("iql", "beta")],
 )
 def test_settings_that_make_the_method_are_refused(method: str, setting: str) -> None:
+    given: dict[str, Any] = {setting: 0.5}
     with pytest.raises(HyqError, match=f"{method} sets {setting} itself"):
-        configured(method, "default", **{setting: 0.5})
+        configured(method, "default", **given)
 
 
 @pytest.mark.parametrize("name", DEEP_METHODS)

@@ -309,6 +309,12 @@ def test_the_fastest_learner_is_chosen_and_starts_from_the_same_weights() -> Non
         np.testing.assert_array_equal(chosen.parameters()[name], value)
 
 
+@pytest.mark.parametrize("device", ["abacus", "cuda:99"])
+def test_a_device_that_is_not_there_is_refused(device: str) -> None:
+    with pytest.raises(HyqError, match=f"no device '{device}' here"):
+        make_learner(network(), np.random.default_rng(0), CLIPPED, device=device)
+
+
 def test_initial_weights_lie_within_the_root_of_their_fan_in() -> None:
     for described in (network(hidden=(64, 32)), IMAGES):
         initial = described.initial(np.random.default_rng(0))

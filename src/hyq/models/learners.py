@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from hyq.core.errors import HyqError
 from hyq.core.memory import keep_freed_memory
 from hyq.core.types import Array, FloatArray, below
 from hyq.models.networks import Network, TorchNetwork
@@ -99,10 +100,20 @@ def make_learner(
     return TorchLearner(network, network.initial(rng), adam, device, bfloat16)
 
 
+def check_device(device: str) -> None:
+    """Refuse a device that PyTorch does not have here."""
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError):
+        raise HyqError(
+            f"no device {device!r} here: choose cpu, or cuda where PyTorch finds a graphics card"
+        ) from None
+
+
 def has_bfloat16(device: str) -> bool:
     """Tell whether a device computes in bfloat16; emulated, it is tens of times slower."""
     if device.startswith("cuda"):
-        return torch.cuda.is_bf16_supported()
+        return torch.cuda.is_available() and torch.cuda.is_bf16_supported()
     return device == "cpu" and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
@@ -260,6 +271,7 @@ class TorchLearner:
         bfloat16: bool,
     ) -> None:
         """Start from named initial weights."""
+        check_device(device)
         if device == "cpu":
             keep_freed_memory()
         self._online = network.module()
