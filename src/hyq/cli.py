@@ -185,7 +185,7 @@ def resume(out: Directory) -> None:
 
 
 def reproduce(
-    suite: Annotated[Literal["lock", "briee", "deep"], tyro.conf.Positional],
+    suite: Annotated[Literal["lock", "briee", "deep", "coverage"], tyro.conf.Positional],
     *,
     out: Path | None = None,
     preset: Preset = "full",
@@ -198,8 +198,9 @@ def reproduce(
     Args:
         suite: lock: every method on both datasets. briee: Hy-Q against BRIEE as the lock grows.
             deep: deep Hy-Q and the baselines on MountainCar, Acrobot and a key-door maze.
+            coverage: deep Hy-Q on each dataset of Montezuma's Revenge, until it earns 2,500.
         out: Directory of the suite; where it exists already, only what is missing is run.
-        preset: full is the paper's setting with five replicates; quick takes minutes.
+        preset: full has three or five replicates; quick takes minutes.
         workers: Runs at a time, one thread each.
         retry: Run again what failed before.
         ray: Run on a Ray cluster instead: its address, or 'local' to start one here.

@@ -196,6 +196,33 @@ def _on_logs_alone(like: DeepRun, data: str) -> list[Run]:
     return [replace(once, method=method) for method in ("cql", "bc")]
 
 
+COVERAGE_THRESHOLD = 2500.0
+"""Points: for the key, a door, the sword, and the enemy two rooms away."""
+
+
+def coverage_suite(preset: Preset) -> Suite:
+    """Count the steps that Hy-Q needs on each dataset of Montezuma's Revenge.
+
+    They are to be held against the order in which 'hyq data inspect' puts the datasets.
+    """
+    hybrid = DeepRun(
+        env=MONTEZUMA,
+        env_parameters=MONTEZUMA_PARAMETERS,
+        preset=MONTEZUMA_PRESET,
+        online_steps=200_000 if preset == "full" else 2000,
+        evaluate_every=2,
+        evaluation_epsilon=0.01,
+        threshold=COVERAGE_THRESHOLD,
+        stop_when_solved=True,
+    )
+    runs = [
+        replace(hybrid, data=f"montezuma/{quality}", seed=seed)
+        for seed in (MONTEZUMA_SEEDS if preset == "full" else MONTEZUMA_SEEDS[:1])
+        for quality in ("easy", "medium", "hard")
+    ]
+    return Suite("coverage", "Montezuma's Revenge until 2,500 points", tuple(runs))
+
+
 ABLATIONS: dict[str, Mapping[str, Any]] = {
     "as it is": {},
     "one-step returns": {"n_step": 1, "n_step_offline": 1},
@@ -239,5 +266,6 @@ SUITES: dict[str, Callable[[Preset], Suite]] = {
     "lock": lock_suite,
     "briee": briee_suite,
     "deep": deep_suite,
+    "coverage": coverage_suite,
 }
 """Every suite by name."""
