@@ -27,6 +27,7 @@ import tyro
 
 from hyq.algos.hyq_fqi import HyQ, HyQConfig
 from hyq.core.seeding import Streams
+from hyq.core.targets import softmax
 from hyq.core.types import FloatArray
 from hyq.envs.combination_lock import CombinationLockVector, LockSpec, lock_parameters
 from hyq.experts.lock import LockData, lock_dataset
@@ -111,7 +112,7 @@ class CountingSoftmax:
     def __init__(self) -> None:
         self.calls = 0
         self.rows = 0
-        self._softmax = block.softmax
+        self._softmax = softmax
 
     def __call__(self, logits: FloatArray) -> FloatArray:
         self.calls += 1

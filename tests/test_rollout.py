@@ -1,10 +1,12 @@
 """The acting loop, on environments whose episodes are known."""
 
+from functools import partial
 from itertools import pairwise
 
 import gymnasium as gym
 import numpy as np
 import pytest
+from gymnasium.vector import AutoresetMode
 
 from hyq.core.errors import HyqError
 from hyq.rollout import lockstep, returns, uniform_actions
@@ -49,3 +51,11 @@ def test_uniform_actions_cover_the_space_evenly() -> None:
     np.testing.assert_allclose(box.mean(axis=0), [0.0, 2.0], atol=0.05)
     with pytest.raises(HyqError, match="no uniform action"):
         uniform_actions(gym.spaces.Box(-np.inf, np.inf, (2,)), 1, rng)
+
+
+def test_lanes_that_reset_themselves_at_once_are_refused() -> None:
+    for mode in (AutoresetMode.SAME_STEP, AutoresetMode.DISABLED):
+        one = partial(gym.make, "CartPole-v1")
+        env = gym.vector.SyncVectorEnv([one, one], autoreset_mode=mode)
+        with pytest.raises(HyqError, match="step after their end"):
+            next(lockstep(env, lambda h, x: np.zeros(2, int), 5, seed=0))

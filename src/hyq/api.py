@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -53,12 +54,13 @@ def train(
     )
     logs = named_logs(str(data), seed) if isinstance(data, Path | str) else data
     streams = Streams(seed)
-    training = Training(
-        config, make_lanes(env, config.lanes), logs, streams, DEEP_METHODS[method].objective(config)
-    )
-    examination = make_lanes(env, min(max(evaluation_episodes, 1), 16))
     best: tuple[float, DeepPolicy] | None = None
-    with _bar(progress) as bar:
+    with (
+        closing(make_lanes(env, config.lanes)) as lanes,
+        closing(make_lanes(env, min(max(evaluation_episodes, 1), 16))) as examination,
+        _bar(progress) as bar,
+    ):
+        training = Training(config, lanes, logs, streams, DEEP_METHODS[method].objective(config))
         task = bar.add_task(method, total=config.online_steps or config.pretraining)
         for report in training.run():
             returns = play(

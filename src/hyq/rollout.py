@@ -35,6 +35,9 @@ def lockstep(
 
     A lane whose episode ends early yields nothing more; the loop stops when none is left.
     """
+    mode = env.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP)
+    if mode is not AutoresetMode.NEXT_STEP:
+        raise HyqError(f"lanes must be reset in the step after their end, not as in {mode}")
     observation, _ = env.reset(seed=seed)
     lanes = np.arange(env.num_envs)
     for h in range(steps):

@@ -193,7 +193,7 @@ def test_bonus_values_worked_out_by_hand() -> None:
         np.zeros(4), observation[[0, 0, 0, 0]],
     )  # fmt: skip
     config = BRIEEConfig(latents=2, alpha=0.5, bonus_cap=0.4, lambda_=1.0, v_max=1.0)
-    [q] = plan(OnlineStore([(steps,)]), [tabular(2, 2)], config)
+    [q] = plan(OnlineStore(((steps,),)), [tabular(2, 2)], config)
     # State 0, action 0 was seen three times: alpha / sqrt(3 + lambda). Never seen: 0.5, capped.
     expected = [[0.25, 0.4], [0.4, 0.5 / np.sqrt(2)]]
     np.testing.assert_allclose(q.bonus(observation, config), expected)
@@ -216,7 +216,7 @@ def test_a_soft_code_shares_its_bonus_and_a_hard_one_does_not() -> None:
 def test_no_value_above_v_max_is_handed_back() -> None:
     one = Transitions(np.eye(2)[:1], np.zeros(1, int), np.ones(1), np.ones(1), np.eye(2)[:1])
     config = BRIEEConfig(latents=2, alpha=0.0, v_max=0.5)
-    first, second = plan(OnlineStore([(one, one)]), [tabular(2, 1)] * 2, config)
+    first, second = plan(OnlineStore(((one, one),)), [tabular(2, 1)] * 2, config)
     assert second.values(np.eye(2), config)[0] == pytest.approx(1.0, abs=1e-5)
     assert first.values(np.eye(2), config)[0] == pytest.approx(1.0 + 0.5, abs=1e-5)
 
@@ -233,7 +233,7 @@ def test_planning_with_known_features_is_exact_lsvi_ucb() -> None:
         going_on = np.full(60, float(h < 4))
         parts.append(Transitions(one_hot[state], action, reward, going_on, one_hot[following]))
         state = following
-    functions = plan(OnlineStore([tuple(parts)]), [tabular(4, 3)] * 5, config)
+    functions = plan(OnlineStore((tuple(parts),)), [tabular(4, 3)] * 5, config)
     value = np.zeros(4)
     for h in reversed(range(5)):
         q = np.zeros((4, 3))

@@ -291,6 +291,13 @@ def test_settings_that_make_the_method_are_refused(method: str, setting: str) ->
         configured(method, "default", **given)
 
 
+@pytest.mark.parametrize("name", ["hyq", "cql"])
+def test_learning_that_diverges_is_stopped(name: str) -> None:
+    config = replace(SMALL, learning_rate=schedule(1e20))
+    with pytest.raises(HyqError, match="diverged"), np.errstate(all="ignore"):
+        trained(name, config, 0.5)
+
+
 @pytest.mark.parametrize("name", DEEP_METHODS)
 @pytest.mark.parametrize("double", [True, False])
 def test_every_method_trains(name: str, double: bool) -> None:

@@ -559,6 +559,7 @@ def test_input_that_cannot_work_is_refused_before_any_step(
         {"life_loss_discount": 1.01},
         {"pessimism": schedule("0:1, 10:-1")},
         {"steady_lanes": 3},
+        {"priority_online": (0.6, 0.0)},
         {"loss": "Huber"},
         {"reward": "log"},
         {"mix": "halves"},

@@ -109,7 +109,7 @@ def test_the_offline_share_changes_what_is_learned() -> None:
         return Transitions(zeros, zeros, np.full(count, reward), np.zeros(count), zeros)
 
     offline = Dataset(rows(1.0, 3), np.zeros(3, int), {})
-    online = OnlineStore([(rows(0.0, 9),)])
+    online = OnlineStore(((rows(0.0, 9),),))
     family = TabularClass(1, 1)
     for share, expected in ((0.0, 0.0), (0.25, 0.25), (0.5, 0.5), (1.0, 1.0), (None, 0.25)):
         functions, report = fitted_q_iteration(
@@ -177,6 +177,15 @@ def test_a_run_continued_from_its_state_equals_one_that_never_stopped() -> None:
     half = next(iter(algorithm.run(lanes(3), data, Streams(0))))
     assert half.iteration == 1
     assert run(0, 3, half.state) == run(0, 3)
+
+
+def test_a_state_that_was_handed_out_stays_as_it_was() -> None:
+    data = lock_dataset(LOCK, "trajectory", 600, seed=0)
+    steps = iter(HyQ(block(), HyQConfig(iterations=2)).run(lanes(3), data, Streams(0)))
+    first = next(steps).state
+    rows = len(first.online)
+    second = next(steps).state
+    assert len(first.online) == rows < len(second.online)
 
 
 def test_the_state_given_in_is_not_changed() -> None:

@@ -93,7 +93,7 @@ def test_planning_in_a_tabular_model_is_fitted_q_iteration() -> None:
     """Certainty equivalence: on one set of data the two are the same computation."""
     env = make_tabular_vector(60)
     offline, more = logged(env, 1), logged(env, 2)
-    online = OnlineStore([tuple(more.at(h) for h in range(5))])
+    online = OnlineStore((tuple(more.at(h) for h in range(5)),))
     planned, share = plan(offline, online, TabularModel(5, 3), ModelBasedConfig(offline_share=0.3))
     family = TabularClass(5, 3)
     fitted, _ = fitted_q_iteration(
@@ -107,7 +107,7 @@ def test_planning_in_a_tabular_model_is_fitted_q_iteration() -> None:
 def test_the_offline_share_changes_what_is_learned() -> None:
     """Two sources that disagree about one cell: the model is their weighted mean."""
     offline = Dataset(rows(*[(0, 0, 1.0, 0.0, 0)] * 3), np.zeros(3, int), {})
-    online = OnlineStore([(rows(*[(0, 0, 0.0, 0.0, 0)] * 9),)])
+    online = OnlineStore(((rows(*[(0, 0, 0.0, 0.0, 0)] * 9),),))
     for share, expected in ((0.0, 0.0), (0.25, 0.25), (0.5, 0.5), (1.0, 1.0), (None, 0.25)):
         config = ModelBasedConfig(offline_share=share)
         [function], realised = plan(offline, online, TabularModel(1, 1), config)

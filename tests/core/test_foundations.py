@@ -9,6 +9,7 @@ import pytest
 
 from hyq.core.errors import HyqError
 from hyq.core.files import append_line, new_directory, read_json, write_bytes, write_json
+from hyq.core.images import shrink
 from hyq.core.schedules import PiecewiseLinear
 from hyq.core.seeding import Streams
 from hyq.core.targets import optimality_target, td_error
@@ -121,3 +122,21 @@ def test_damaged_json_is_named(tmp_path: Path, content: str) -> None:
     (tmp_path / "m.json").write_text(content)
     with pytest.raises(HyqError, match=r"m\.json is damaged"):
         read_json(tmp_path / "m.json")
+
+
+def test_white_pictures_stay_white_however_much_they_are_shrunk() -> None:
+    white = np.full((64, 64), 255, np.uint8)
+    for factor in (2, 16, 32):
+        np.testing.assert_array_equal(shrink(white, factor), 255)
+
+
+def test_a_negative_seed_is_refused() -> None:
+    with pytest.raises(HyqError, match="must not be negative"):
+        Streams(-1)
+
+
+def test_a_directory_below_a_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("kept")
+    with pytest.raises(HyqError, match="cannot write"), new_directory(tmp_path / "file" / "new"):
+        pass
+    assert (tmp_path / "file").read_text() == "kept"

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from hyq.core.errors import HyqError
 from hyq.core.types import Array, FloatArray, Transitions
@@ -14,9 +15,9 @@ from hyq.coverage import scan
 from hyq.coverage.bounds import condition_numbers
 from hyq.coverage.estimate import Covariance
 from hyq.coverage.features import FeatureKind
-from hyq.coverage.inspect import inspect_dataset
+from hyq.coverage.inspect import _unsupported, inspect_dataset
 from hyq.coverage.inspection import Inspection, easier
-from hyq.coverage.policy import save_policy
+from hyq.coverage.policy import load_policy, save_policy
 from hyq.coverage.scan import DistinctCounter, effective_dimension, row_hashes
 from hyq.coverage.support import unsupported
 from hyq.coverage.transfer import linear_transfer, tabular_transfer
@@ -26,13 +27,16 @@ from hyq.envs.combination_lock import CombinationLockVector, LockSpec, lock_para
 from hyq.envs.linear import make_linear_mdp_vector
 from hyq.envs.tabular import make_tabular_vector
 from hyq.experts.lock import lock_dataset, lock_provenance
+from hyq.models.base import DiscreteValueFunction
 from hyq.models.block import BlockFunction
-from hyq.models.linear import LinearFunction
-from hyq.models.mlp import MLPClass
+from hyq.models.linear import ConvexLinearFunction, LinearFunction, Polytope
+from hyq.models.mlp import MLPClass, MLPFunction
+from hyq.models.stack import StackMember
 from hyq.models.tabular import TabularFunction
 from hyq.rollout import lockstep
 
 Behaviour = Callable[[int, Array], Array]
+TABLE = np.random.default_rng(7).normal(size=(3, 3)).astype(np.float32)
 
 
 def log(env: BatchedEnv, behaviour: Behaviour, environment: str, **parameters: int) -> Dataset:
@@ -96,7 +100,7 @@ def test_the_jackknife_removes_the_bias_of_a_small_sample() -> None:
     width, rows = 10, 100
     estimates = []
     for _ in range(60):
-        covariance = Covariance(1, width)
+        covariance = Covariance(width)
         covariance.add(np.zeros(rows, int), rng.standard_normal((rows, width)), np.array([0]))
         visits = rng.standard_normal((200, width))
         estimates.append(covariance.covers(np.zeros(200, int), visits).condition)
@@ -105,7 +109,7 @@ def test_the_jackknife_removes_the_bias_of_a_small_sample() -> None:
 
 
 def test_visits_outside_the_span_are_counted() -> None:
-    covariance = Covariance(2, 2)
+    covariance = Covariance(2)
     rows = np.array([[1.0, 0.0]] * 40)
     covariance.add(np.zeros(40, int), rows, np.array([0, 1]))
     visits = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 0.0]])
@@ -113,6 +117,28 @@ def test_visits_outside_the_span_are_counted() -> None:
     assert seen.outside == 0.5
     assert seen.condition == pytest.approx(1.0)
     assert covariance.covers(np.array([1]), visits[:1]).condition == math.inf
+
+
+def test_an_action_whose_rows_lie_in_one_fold_has_no_interval() -> None:
+    """One row of 1000 has C^2 = 1000, which no other row confirms."""
+    for width in (1, 2):
+        covariance = Covariance(width)
+        group = np.zeros(1000, int)
+        group[0] = 1
+        covariance.add(group, np.ones((1000, width)), np.array([1]))
+        found = covariance.covers(np.ones(50, int), np.ones((50, width)))
+        assert found.condition == pytest.approx(1000)
+        assert found.transfer == pytest.approx(1000)
+        assert found.condition_variance == found.transfer_variance == math.inf
+
+
+def test_narrow_integers_do_not_wrap(tmp_path: Path) -> None:
+    step = np.repeat(np.arange(40, dtype=np.uint8), 10)
+    write(tmp_path / "data", step=step, action=np.tile(np.arange(10, dtype=np.uint8), 40))
+    found = inspect_dataset(tmp_path / "data")
+    assert [one.action_entropy for one in found.steps] == pytest.approx([math.log(10)] * 40)
+    many = np.arange(256, dtype=np.uint8)
+    assert _unsupported(many, many % 4, many, many % 4) == 0.0
 
 
 def test_support_by_hand() -> None:
@@ -320,9 +346,37 @@ def test_network_features_are_a_policys_last_layer(tmp_path: Path) -> None:
         assert found.comparator.features == kind
 
 
+@pytest.mark.parametrize(
+    "function",
+    [
+        BlockFunction(np.eye(3, dtype=np.float32), np.zeros(3, np.float32), TABLE, "soft"),
+        BlockFunction(np.eye(3, dtype=np.float32), np.zeros(3, np.float32), TABLE, "hard"),
+        MLPFunction(((torch.from_numpy(TABLE), torch.zeros(3)),), 3, (0.0, 0.5)),
+        StackMember(((TABLE, np.zeros(3, np.float32)),)),
+    ],
+    ids=["soft block", "hard block", "clipped network", "one of a stack"],
+)
+def test_a_saved_policy_is_the_same_when_it_is_loaded(
+    tmp_path: Path, function: DiscreteValueFunction
+) -> None:
+    save_policy(tmp_path / "pi", [function])
+    (again,) = load_policy(tmp_path / "pi").functions
+    x = np.random.default_rng(0).normal(size=(50, 3)).astype(np.float32)
+    assert isinstance(again, DiscreteValueFunction)
+    np.testing.assert_array_equal(again.values(x), function.values(x))
+
+
+def test_a_policy_that_needs_its_polytope_is_not_taken_for_another(tmp_path: Path) -> None:
+    save_policy(tmp_path / "pi", [ConvexLinearFunction(np.zeros(3), Polytope.simplex(3))])
+    with pytest.raises(HyqError, match="unknown class"):
+        load_policy(tmp_path / "pi")
+
+
 def test_mistakes_are_named(tmp_path: Path) -> None:
     with pytest.raises(HyqError, match="not a dataset"):
         inspect_dataset(tmp_path / "none")
+    with pytest.raises(HyqError, match="at least 2 episodes"):
+        inspect_dataset(tmp_path / "none", episodes=1)
     write(tmp_path / "data")
     save_policy(tmp_path / "pi", [TabularFunction(np.zeros((2, 3)))] * 2)
     with pytest.raises(HyqError, match="--env"):

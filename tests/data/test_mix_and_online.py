@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hyq.core.errors import HyqError
 from hyq.core.types import Transitions
 from hyq.data.mix import mixing_weights
-from hyq.data.online import OnlineStore, pack, unpack
+from hyq.data.online import OnlineStore
 
 
 @given(st.integers(1, 400), st.integers(1, 400), st.floats(0, 1))
@@ -46,17 +46,18 @@ def batch(start: int, counts: tuple[int, ...]) -> tuple[Transitions, ...]:
 
 
 def test_the_store_keeps_every_batch_by_step() -> None:
-    store = OnlineStore()
-    store.add(batch(0, (2, 0, 1)))
-    store.add(batch(10, (1, 3, 1)))
+    first = OnlineStore() + batch(0, (2, 0, 1))
+    store = first + batch(10, (1, 3, 1))
+    assert len(first) == 3, "a store that was handed out must not grow"
     assert [len(part) for part in store.at(1)] == [0, 3]
     np.testing.assert_array_equal(store.at(0)[1].reward, [10.0])
     assert len(store) == 8
 
 
-def test_packing_is_undone_by_unpacking() -> None:
+def test_what_is_stored_batch_by_batch_is_rebuilt() -> None:
     original = batch(5, (2, 0, 3))
-    rows, counts = pack(original)
-    for before, after in zip(original, unpack(rows, counts.tolist()), strict=True):
+    store = OnlineStore() + batch(0, (1, 1, 0))
+    stored = [store.newest(), (store + original).newest()]
+    for before, after in zip(original, OnlineStore.rebuild(stored).batches[1], strict=True):
         np.testing.assert_array_equal(before.observation, after.observation)
         np.testing.assert_array_equal(before.action, after.action)

@@ -7,9 +7,10 @@ from hypothesis import strategies as st
 from scipy.optimize import lsq_linear
 
 from hyq.core.errors import HyqError
+from hyq.core.targets import softmax
 from hyq.core.types import FloatArray, IntArray
 from hyq.models.base import Regression
-from hyq.models.block import BlockClass, BlockFunction, _HeadProblem, softmax
+from hyq.models.block import BlockClass, BlockFunction, _HeadProblem
 
 
 def block_problem(
@@ -141,3 +142,13 @@ def test_the_zero_function_is_zero_and_encodings_are_checked() -> None:
 def test_softmax_survives_large_logits() -> None:
     expected = np.array([[1.0, 0.0], [0.5, 0.5]])
     np.testing.assert_allclose(softmax(np.array([[1e4, 0.0], [0.0, 0.0]])), expected)
+
+
+def test_observations_that_are_all_equal_give_finite_functions() -> None:
+    """A deterministic first state has nothing to scale by; NaN would spread to every step."""
+    rng = np.random.default_rng(6)
+    same = np.ones((5, 4), np.float32)
+    problem = Regression(same, np.array([0, 0, 0, 1, 1]), np.ones(5) * 0.5, np.full(5, 0.2))
+    family = BlockClass(4, 2)
+    fitted = family.fit(problem, family.zero(), rng)
+    np.testing.assert_allclose(fitted.values(same), 0.5, atol=1e-3)

@@ -84,6 +84,7 @@ def test_zero_is_zero_and_arrays_rebuild_the_function() -> None:
     fitted = fit(0, problem)
     arrays = fitted.arrays()
     assert {name: array.shape for name, array in arrays.items()} == {
+        "range": (2,),
         "weight_0": (32, 2),
         "bias_0": (32,),
         "weight_1": (2, 32),

@@ -60,6 +60,12 @@ def test_a_directory_that_is_something_else_is_left_alone(tmp_path: Path) -> Non
     assert [p.name for p in tmp_path.iterdir()] == ["thesis.tex"]
 
 
+def test_a_file_is_not_taken_for_a_directory(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("kept")
+    with pytest.raises(HyqError, match="is a file"):
+        vector_policy().save(tmp_path / "file")
+
+
 def test_damage_is_noticed(tmp_path: Path) -> None:
     vector_policy().save(tmp_path / "policy")
     (tmp_path / "policy" / "weights.safetensors").write_bytes(b"nothing")

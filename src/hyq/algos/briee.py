@@ -22,18 +22,20 @@ from dataclasses import dataclass, fields, replace
 from itertools import pairwise
 from typing import Any
 
-import gymnasium as gym
 import numpy as np
 from numpy.random import Generator
 from scipy.optimize import minimize
 
 from hyq.algos.base import Snapshot, Step
+from hyq.core.choices import check_choices
 from hyq.core.errors import HyqError
 from hyq.core.seeding import Streams
+from hyq.core.targets import softmax
 from hyq.core.types import Array, FloatArray, IntArray, Transitions
 from hyq.data.dataset import Dataset
-from hyq.data.online import Batch, OnlineStore, pack, unpack
-from hyq.models.block import Encoding, softmax
+from hyq.data.online import Batch, OnlineStore
+from hyq.models.block import Encoding
+from hyq.models.stack import action_count
 from hyq.rollout import Policy, VectorEnv, lockstep, uniform_actions
 
 Arrays = Mapping[str, Array]
@@ -77,8 +79,7 @@ class BRIEEConfig:
                 raise HyqError(f"{name} must be positive, got {value}")
             if name != "encoding" and not value >= 0:
                 raise HyqError(f"{name} must not be negative, got {value}")
-        if self.encoding not in ("hard", "soft"):
-            raise HyqError(f"encoding must be 'hard' or 'soft', got {self.encoding!r}")
+        check_choices(self)
 
 
 @dataclass(frozen=True)
@@ -123,6 +124,8 @@ def collect(env: VectorEnv, policy: Policy, horizon: int, streams: Streams) -> t
         seed = streams.integer("roll-in", depth)
         for h, (rows, _) in enumerate(lockstep(env, acting, min(depth + 2, horizon), seed)):
             parts[h].append(rows if h >= depth else rows[:0])
+    if not all(parts):
+        raise HyqError(f"no episode got to step {parts.index([])} of {horizon}: BRIEE needs some")
     samples = env.num_envs * sum(map(len, parts))
     return tuple(Transitions.concatenate(part) for part in parts), samples
 
@@ -344,12 +347,11 @@ class BRIEE:
         config, horizon = self.config, offline.horizon
         if state is None:
             state = BRIEEState(0, (_ignorance(env, config),) * horizon, OnlineStore(), 0)
-        functions, samples = state.functions, state.online_samples
-        online = OnlineStore(state.online.batches)
+        functions, online, samples = state.functions, state.online, state.online_samples
         for t in range(state.iteration, config.iterations):
             now, clock = Streams(streams.integer("briee", t)), [time.perf_counter()]
             batch, used = collect(env, greedy_policy(functions, config), horizon, now)
-            online.add(batch)
+            online += batch
             samples += used
             clock.append(time.perf_counter())
             learned = learn_representations(online, functions, config, now)
@@ -376,24 +378,21 @@ class BRIEE:
         }
         counters = [len(state.functions), state.iteration, state.online_samples]
         replaced["counters"] = np.array(counters)
-        rows, counts = pack(state.online.batches[-1])
-        return Snapshot(replaced, {**vars(rows), "counts": counts})
+        return Snapshot(replaced, state.online.newest())
 
     def restore(self, replaced: Arrays, appended: Sequence[Arrays]) -> BRIEEState:
         """Rebuild functions, counters and the online store."""
         horizon, iteration, samples = map(int, replaced["counters"])
-        parts, names = ([f.name for f in fields(c)] for c in (OptimisticQ, Transitions))
+        parts = [part.name for part in fields(OptimisticQ)]
         functions = [OptimisticQ(*(replaced[f"{h}.{n}"] for n in parts)) for h in range(horizon)]
-        rows = [Transitions(*(added[n] for n in names)) for added in appended]
-        batches = list(map(unpack, rows, (added["counts"].tolist() for added in appended)))
-        return BRIEEState(iteration, tuple(functions), OnlineStore(batches), samples)
+        return BRIEEState(iteration, tuple(functions), OnlineStore.rebuild(appended), samples)
 
 
 def _ignorance(env: VectorEnv, config: BRIEEConfig) -> OptimisticQ:
     """Return Q before any data: no feature, w = 0 and Sigma = lambda I."""
     shape, space = env.single_observation_space.shape, env.single_action_space
-    if not isinstance(space, gym.spaces.Discrete) or shape is None or len(shape) != 1:
-        raise HyqError("BRIEE needs observations that are vectors and finitely many actions")
-    k, width = config.latents, shape[0] + 1
-    inverse = np.tile(np.eye(k) / config.lambda_, (int(space.n), 1, 1))
-    return OptimisticQ(np.zeros((width, k)), np.zeros((width, 0)), np.zeros((space.n, k)), inverse)
+    if shape is None or len(shape) != 1:
+        raise HyqError(f"BRIEE needs observations that are vectors, not of shape {shape}")
+    k, width, actions = config.latents, shape[0] + 1, action_count(space)
+    inverse = np.tile(np.eye(k) / config.lambda_, (actions, 1, 1))
+    return OptimisticQ(np.zeros((width, k)), np.zeros((width, 0)), np.zeros((actions, k)), inverse)

@@ -20,6 +20,7 @@ import torch
 
 from hyq.algos.base import Snapshot, Step
 from hyq.algos.hyq_fqi import greedy_policy
+from hyq.core.choices import check_choices
 from hyq.core.errors import HyqError
 from hyq.core.seeding import Streams
 from hyq.core.targets import chosen, conservative_penalty
@@ -57,8 +58,7 @@ class CQLConfig:
         """Refuse settings that mean nothing."""
         if min(self.iterations, self.updates, self.batch_size) < 1 or not self.learning_rate > 0:
             raise HyqError("iterations, updates, batch_size and learning_rate must be positive")
-        if self.networks not in ("shared", "per-step"):
-            raise HyqError(f"networks must be 'shared' or 'per-step', got {self.networks!r}")
+        check_choices(self)
         if not (0 < self.tau <= 1 and 0 <= self.discount <= 1 and self.alpha >= 0):
             raise HyqError(
                 "tau must lie in (0, 1], discount in [0, 1], and alpha must not be negative; "

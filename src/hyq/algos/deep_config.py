@@ -116,8 +116,12 @@ class DeepConfig:
         if self.value_range is not None and self.value_range[0] >= self.value_range[1]:
             raise HyqError(f"value_range must have its smaller bound first, got {self.value_range}")
         for name in ("priority_online", "priority_offline"):
-            if min(getattr(self, name)) < 0:
-                raise HyqError(f"{name} must not be negative, got {getattr(self, name)}")
+            exponent, epsilon = getattr(self, name)
+            if exponent < 0 or epsilon < 0 or (exponent and not epsilon):
+                raise HyqError(
+                    f"{name} must not be negative, and epsilon positive or what has no error is "
+                    f"never drawn again; got {exponent} and {epsilon}"
+                )
         if not 0 <= self.life_loss_discount <= 1:
             raise HyqError(f"life_loss_discount must lie in [0, 1], got {self.life_loss_discount}")
         if self.steady_lanes > self.lanes:

@@ -21,6 +21,7 @@ import torch
 
 from hyq.algos.base import Snapshot, Step
 from hyq.algos.hyq_fqi import HyQConfig, collect, greedy_policy
+from hyq.core.choices import check_choices
 from hyq.core.errors import HyqError
 from hyq.core.seeding import Streams
 from hyq.core.targets import chosen, large_margin_loss
@@ -28,7 +29,7 @@ from hyq.core.types import Array, FloatArray, Transitions
 from hyq.data.dataset import Dataset
 from hyq.data.minibatch import StepSampler
 from hyq.data.mix import mixing_weights
-from hyq.data.online import OnlineStore, pack, unpack
+from hyq.data.online import OnlineStore
 from hyq.models.stack import Adam, Stack, action_count, as_tensor
 from hyq.rollout import VectorEnv
 
@@ -72,10 +73,7 @@ class DQfDConfig:
             raise HyqError("iterations, updates and learning_rate must be positive")
         if self.batch_size < 2:
             raise HyqError(f"batch_size must leave room for both sources, got {self.batch_size}")
-        if self.networks not in ("shared", "per-step"):
-            raise HyqError(f"networks must be 'shared' or 'per-step', got {self.networks!r}")
-        if self.collection not in ("q-type", "v-type"):
-            raise HyqError(f"collection must be 'q-type' or 'v-type', got {self.collection!r}")
+        check_choices(self)
         if min(self.pretraining, self.margin, self.margin_weight, self.l2) < 0:
             raise HyqError("pretraining, margin, margin_weight and l2 must not be negative")
         if not 0 < self.tau <= 1:
@@ -121,8 +119,7 @@ class DQfD:
             initial = stack.initial(streams.generator("dqfd", "initial"))
             state = DQfDState(0, initial, initial, Adam.fresh(initial), OnlineStore(), 0)
         parameters, target = state.parameters.clone().requires_grad_(), state.target.clone()
-        adam, samples = state.adam.copy(), state.online_samples
-        online = OnlineStore(state.online.batches)
+        adam, online, samples = state.adam.copy(), state.online, state.online_samples
         logged = Source.of(offline.transitions, offline.step, stack.members)
         for t in range(state.iteration, config.iterations):
             started = time.perf_counter()
@@ -131,7 +128,7 @@ class DQfD:
                 collecting = Streams(streams.integer("dqfd", "collect", t))
                 how = HyQConfig(collection=config.collection)
                 batch, used = collect(env, functions, how, collecting)
-                online.add(batch)
+                online += batch
                 samples += used
             collected = time.perf_counter()
             sources = [logged, *_online_source(online, horizon, stack.members)]
@@ -166,24 +163,18 @@ class DQfD:
         replaced |= state.adam.arrays()
         if state.iteration <= self.config.pretraining:
             return Snapshot(replaced, {"counts": np.zeros(0, np.int64)})
-        rows, counts = pack(state.online.batches[-1])
-        return Snapshot(replaced, {**vars(rows), "counts": counts})
+        return Snapshot(replaced, state.online.newest())
 
     def restore(
         self, replaced: Mapping[str, Array], appended: Sequence[Mapping[str, Array]]
     ) -> DQfDState:
         """Rebuild the networks, the counters and the online store."""
-        batches = []
-        for columns in appended:
-            rows = {name: column for name, column in columns.items() if name != "counts"}
-            if rows:
-                batches.append(unpack(Transitions(**rows), columns["counts"].tolist()))
         return DQfDState(
             int(replaced["iteration"]),
             torch.tensor(replaced["parameters"]),
             torch.tensor(replaced["target"]),
             Adam.rebuild(replaced),
-            OnlineStore(batches),
+            OnlineStore.rebuild(part for part in appended if len(part["counts"])),
             int(replaced["online_samples"]),
         )
 

@@ -12,6 +12,7 @@ The baselines of `deep_baselines.py` are other objectives under the same trainin
 
 import contextlib
 import json
+import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -113,9 +114,10 @@ class TemporalDifference:
 
 
 def pessimistic_slope(outputs: FloatArray, batch: Batch) -> FloatArray:
-    """Return the gradient of the mean of log sum_b exp Q(s, b) - Q(s, a) over logged rows.
+    """Return the gradient of log sum_b exp Q(s, b) - Q(s, a), for the logged rows alone.
 
     It is CQL's (Kumar et al. 2020, equation 4): it lowers the actions that the logs did not take.
+    Each row counts as in the mean over the whole minibatch, so a small beta makes it weaker.
     """
     slope = batch.per_row[:, None] * log_likelihood_slope(outputs, batch.rows.action)
     slope[batch.offline :] = 0.0
@@ -337,6 +339,10 @@ class Training:
         if pessimism:
             gradient = gradient + np.float32(pessimism) * pessimistic_slope(outputs, batch)
         norm = self.learner.step(gradient, config.learning_rate(now))
+        if not math.isfinite(norm):
+            raise HyqError(
+                "learning has diverged: lower learning_rate, or bound the values by value_range"
+            )
         batch.prioritise(judged.td_error)
         self.updates += 1
         self._learned.append((batch.offline, judged.td_error, judged.value, norm))

@@ -18,9 +18,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, Literal
 
+import gymnasium as gym
 import numpy as np
 
 from hyq.algos.base import Snapshot, Step
+from hyq.core.choices import check_choices
 from hyq.core.errors import HyqError
 from hyq.core.schedules import PiecewiseLinear
 from hyq.core.seeding import Streams
@@ -28,8 +30,9 @@ from hyq.core.targets import optimality_target, td_error
 from hyq.core.types import Array, FloatArray, Transitions
 from hyq.data.dataset import Dataset
 from hyq.data.mix import mixing_weights
-from hyq.data.online import Batch, OnlineStore, pack, unpack
+from hyq.data.online import Batch, OnlineStore
 from hyq.models.base import F, FunctionClass, Regression, ValueFunction
+from hyq.models.stack import action_count
 from hyq.rollout import Policy, VectorEnv, lockstep, uniform_actions
 
 
@@ -53,10 +56,7 @@ class HyQConfig:
         """Refuse settings that mean nothing."""
         if self.iterations < 1:
             raise HyqError(f"iterations must be at least 1, got {self.iterations}")
-        if self.collection not in ("q-type", "v-type", "none"):
-            raise HyqError(
-                f"collection must be 'q-type', 'v-type' or 'none', got {self.collection!r}"
-            )
+        check_choices(self)
         share = self.offline_share
         shares = [v for _, v in share.knots] if isinstance(share, PiecewiseLinear) else [share]
         for value in shares:
@@ -101,18 +101,19 @@ class HyQ(Generic[F]):
         state: HyQState[F] | None = None,
     ) -> Iterator[Step[HyQState[F]]]:
         """Alternate between collecting with the greedy policy and regressing on all data."""
+        if isinstance(env.single_action_space, gym.spaces.Discrete):
+            action_count(env.single_action_space)
         if state is None:
             zeros = (self.family.zero(),) * offline.horizon
             state = HyQState(0, zeros, OnlineStore(), 0)
-        online, samples = OnlineStore(state.online.batches), state.online_samples
-        functions = state.functions
+        functions, online, samples = state.functions, state.online, state.online_samples
         for t in range(state.iteration, self.config.iterations):
             started = time.perf_counter()
             metrics = {}
             if self.config.collection != "none":
                 collecting = Streams(streams.integer("collect", t))
                 batch, used = collect(env, functions, self.config, collecting)
-                online.add(batch)
+                online += batch
                 samples += used
                 metrics["online_residual"] = online_residual(functions, batch, self.config)
             collected = time.perf_counter()
@@ -125,7 +126,8 @@ class HyQ(Generic[F]):
                 Streams(streams.integer("fit", t)),
                 self.config.share_at(t),
             )
-            metrics["offline_residual"] = fit.offline_residual
+            if fit.offline_share:
+                metrics["offline_residual"] = fit.offline_residual
             metrics["realised_offline_share"] = fit.offline_share
             yield Step(
                 state=HyQState(t + 1, functions, online, samples),
@@ -150,10 +152,7 @@ class HyQ(Generic[F]):
         replaced["horizon"] = np.array(len(state.functions))
         replaced["iteration"] = np.array(state.iteration)
         replaced["online_samples"] = np.array(state.online_samples)
-        if not state.online.batches:
-            return Snapshot(replaced, {})
-        rows, counts = pack(state.online.batches[-1])
-        return Snapshot(replaced, {**vars(rows), "counts": counts})
+        return Snapshot(replaced, state.online.newest() if state.online.batches else {})
 
     def restore(
         self, replaced: Mapping[str, Array], appended: Sequence[Mapping[str, Array]]
@@ -164,14 +163,10 @@ class HyQ(Generic[F]):
             h, dot, parameter = name.partition(".")
             if dot:
                 by_step[int(h)][parameter] = array
-        batches = []
-        for columns in appended:
-            rows = {name: column for name, column in columns.items() if name != "counts"}
-            batches.append(unpack(Transitions(**rows), columns["counts"].tolist()))
         return HyQState(
             iteration=int(replaced["iteration"]),
             functions=tuple(self.family.rebuild(arrays) for arrays in by_step),
-            online=OnlineStore(batches),
+            online=OnlineStore.rebuild(appended),
             online_samples=int(replaced["online_samples"]),
         )
 

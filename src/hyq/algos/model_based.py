@@ -86,12 +86,11 @@ class ModelBased(Generic[F]):
         if state is None:
             zeros = (self.model.values.zero(),) * offline.horizon
             state = HyQState(0, zeros, OnlineStore(), 0)
-        online, samples = OnlineStore(state.online.batches), state.online_samples
-        functions = state.functions
+        functions, online, samples = state.functions, state.online, state.online_samples
         for t in range(state.iteration, self.config.iterations):
             started = time.perf_counter()
             batch, used = collect(env, functions, how, Streams(streams.integer("collect", t)))
-            online.add(batch)
+            online += batch
             samples += used
             surprise = online_residual(functions, batch, how)
             collected = time.perf_counter()

@@ -90,6 +90,6 @@ def _disk_full_as_error(path: Path) -> Iterator[None]:
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise HyqError(f"no space left to write {path}: free some disk space") from None
-        if error.errno in (errno.EACCES, errno.EROFS, errno.ENOTDIR):
+        if error.errno in (errno.EACCES, errno.EROFS, errno.ENOTDIR, errno.EEXIST):
             raise HyqError(f"cannot write {path}: {error.strerror}") from None
         raise

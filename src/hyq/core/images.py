@@ -28,12 +28,14 @@ def shrink(images: Array, factor: int) -> Array:
     *leading, height, width = images.shape[: images.ndim - len(colours)]
     if height % factor or width % factor:
         raise HyqError(f"images of {height}x{width} cannot be shrunk by {factor}")
-    total = np.zeros((*leading, height // factor, width // factor, *colours), np.uint16)
+    area = factor * factor
+    # A block of white pixels must fit, and half a block more to round.
+    enough = np.uint16 if area * 255 + area // 2 < 2**16 else np.uint32
+    total = np.zeros((*leading, height // factor, width // factor, *colours), enough)
     every_colour = (slice(None),) * len(colours)
     for row in range(factor):
         for column in range(factor):
             pixels = slice(row, None, factor), slice(column, None, factor)
             chosen: tuple[Any, ...] = (..., *pixels, *every_colour)
             total += images[chosen]
-    area = factor * factor
     return ((total + area // 2) // area).astype(np.uint8)

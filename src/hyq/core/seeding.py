@@ -10,6 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from hyq.core.errors import HyqError
+
 
 @dataclass(frozen=True)
 class Streams:
@@ -17,6 +19,11 @@ class Streams:
 
     seed: int
     prefix: tuple[str | int, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be a seed."""
+        if self.seed < 0:
+            raise HyqError(f"a seed must not be negative, got {self.seed}")
 
     def below(self, *path: str | int) -> "Streams":
         """Return the streams whose paths begin with `path`, for a part that names its own."""

@@ -18,7 +18,7 @@ nothing is left of the sum and C is near 0.
 
 import hashlib
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
 from itertools import combinations, pairwise
 
@@ -191,19 +191,18 @@ def cell_coverage(log: CellLog, best: Best) -> CellCoverage:
     names, numbered = np.unique(everything, return_inverse=True)
     ends = np.cumsum([len(part) for part in (*log.visits, *best.visits.values())])
     parts = np.split(numbered, ends[:-1])
-    logged = dict(zip(log.keys, parts, strict=False))
     wanted = dict(zip(best.visits, parts[len(log.visits) :], strict=True))
 
     def counted(rows: Sequence[IntArray]) -> FloatArray:
         joined = np.concatenate([*rows, np.zeros(0, np.int64)])
         return np.bincount(joined, minlength=len(names)).astype(float)
 
-    # Copies of one episode count as often as they are there.
-    copies = [part for key, part in zip(log.keys, parts, strict=False) if key in wanted]
-    others = counted(
-        [part for key, part in zip(log.keys, parts, strict=False) if key not in wanted]
-    )
-    good = counted(copies)
+    def logged(keys: Container[bytes]) -> FloatArray:
+        """Count what the data has of some episodes; copies count as often as they are there."""
+        return counted([part for key, part in zip(log.keys, parts, strict=False) if key in keys])
+
+    good = logged(wanted)
+    others = logged(set(log.keys) - wanted.keys())
     share = float(good.sum() / (good.sum() + others.sum()))
     if len(wanted) < FEWEST_BEST:
         nothing = Interval(math.nan, math.nan, math.nan)
@@ -211,7 +210,7 @@ def cell_coverage(log: CellLog, best: Best) -> CellCoverage:
     keys = list(wanted)
     groups = [keys[start :: min(FOLDS, len(keys))] for start in range(min(FOLDS, len(keys)))]
     visits = [counted([wanted[key] for key in group]) for group in groups]
-    own = [counted([logged[key] for key in group if key in logged]) for group in groups]
+    own = [logged(group) for group in groups]
     squares = np.full((len(groups), len(groups)), np.nan)
     unseen = []
     for a, b in combinations(range(len(groups)), 2):

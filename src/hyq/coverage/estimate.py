@@ -8,6 +8,7 @@ second.
 """
 
 import math
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -57,7 +58,7 @@ class StepCoverage:
 class Covariance:
     """The second moments of a step's logged features, by fold and group; rows come in blocks."""
 
-    def __init__(self, groups: int, width: int) -> None:
+    def __init__(self, width: int) -> None:
         """Begin with nothing."""
         self._gram: dict[int, FloatArray] = {}
         self._width = width
@@ -126,19 +127,19 @@ class Covariance:
 
 def _whiten(matrix: FloatArray, points: FloatArray) -> FloatArray:
     """Return points whose squared length is p' matrix^-1 p; infinite outside the range."""
-    try:
+    with suppress(np.linalg.LinAlgError):
         factor, _ = cho_factor(matrix, lower=True)
-        whitened: FloatArray = solve_triangular(factor, points.T, lower=True).T
-        return whitened
-    except np.linalg.LinAlgError:
-        # The fold left out held all the data there is in some direction.
-        values, basis = np.linalg.eigh(matrix)
-        seen = values > _RANGE
-        rotated = points @ basis
-        whitened = rotated[:, seen] / np.sqrt(values[seen])
-        lost = np.square(rotated[:, ~seen]).sum(axis=1) > _OUTSIDE * np.square(rotated).sum(axis=1)
-        whitened[lost] = math.inf
-        return whitened
+        if np.square(np.diag(factor)).min() > _RANGE:
+            whitened: FloatArray = solve_triangular(factor, points.T, lower=True).T
+            return whitened
+    # The fold left out held all the data there is in some direction.
+    values, basis = np.linalg.eigh(matrix)
+    seen = values > _RANGE
+    rotated = points @ basis
+    lost = np.square(rotated[:, ~seen]).sum(axis=1) > _OUTSIDE * np.square(rotated).sum(axis=1)
+    return np.column_stack(
+        [rotated[:, seen] / np.sqrt(values[seen]), np.where(lost, math.inf, 0.0)]
+    )
 
 
 def _jackknife(estimates: FloatArray) -> tuple[float, float]:

@@ -124,7 +124,7 @@ class _Pass:
             sound = np.isfinite(psi.sum(axis=1))
             wanted, _ = self.features(h, self.visits.observation[h], self.visits.action[h])
             if self.covariance is None:
-                self.covariance = Covariance(self.features.groups, self.features.width)
+                self.covariance = Covariance(self.features.width)
             self.covariance.add(group[sound], psi[sound], np.unique(wanted))
 
     def close(self) -> None:
@@ -165,7 +165,9 @@ def _unsupported(logged: Array, action: Array, there: Array, taken: Array) -> fl
     if logged.ndim == 1:
         # Indices of states have no distance: a state and an action are supported together.
         actions = int(max(action.max(), taken.max())) + 1
-        action, taken = logged * actions + action, there * actions + taken
+        action, taken = (
+            state.astype(np.int64) * actions + a for state, a in ((logged, action), (there, taken))
+        )
         logged, there = np.zeros((len(logged), 1)), np.zeros((len(there), 1))
     return float(unsupported(logged, action, there, taken).mean())
 
@@ -193,6 +195,8 @@ def inspect_dataset(
     With a policy, its visits are compared with the data; they come from `env`, or from the
     environment that the dataset says it was made in.
     """
+    if episodes < 2:
+        raise HyqError(f"visits are compared in pairs: play at least 2 episodes, not {episodes}")
     files = DatasetFiles.open(path)
     counts = files.steps()
     horizon = len(counts)

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import torch
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
@@ -20,11 +19,12 @@ from hyq.core.errors import HyqError
 from hyq.core.files import new_directory, write_bytes
 from hyq.core.types import Array
 from hyq.models.base import ValueFunction
-from hyq.models.block import BlockFunction
+from hyq.models.block import BlockFunction, Encoding
 from hyq.models.finite import FiniteFunction
 from hyq.models.linear import LinearFunction
 from hyq.models.mlp import MLPFunction
 from hyq.models.policy import DESCRIPTION
+from hyq.models.stack import StackMember
 from hyq.models.tabular import TabularFunction
 
 DEEP_PLACES = (".", "best", "last")
@@ -86,8 +86,9 @@ def load_policy(directory: Path) -> SavedPolicy:
 
 def _rebuild(arrays: Mapping[str, Array], path: Path) -> ValueFunction:
     names = set(arrays)
-    if names == {"encoder", "bias", "head"}:
-        return BlockFunction(arrays["encoder"], arrays["bias"], arrays["head"], "hard")
+    if names == {"encoder", "bias", "head", "hard"}:
+        encoding: Encoding = "hard" if arrays["hard"].all() else "soft"
+        return BlockFunction(arrays["encoder"], arrays["bias"], arrays["head"], encoding)
     if names == {"table"}:
         return TabularFunction(arrays["table"])
     if names == {"table", "action_order"}:
@@ -95,10 +96,7 @@ def _rebuild(arrays: Mapping[str, Array], path: Path) -> ValueFunction:
     if names == {"weights"}:
         return LinearFunction(arrays["weights"])
     if "weight_0" in names:
-        depth = len(names) // 2
-        layers = tuple(
-            (torch.from_numpy(arrays[f"weight_{i}"]), torch.from_numpy(arrays[f"bias_{i}"]))
-            for i in range(depth)
-        )
-        return MLPFunction(layers, len(arrays[f"bias_{depth - 1}"]), (-np.inf, np.inf))
+        return MLPFunction.rebuild(arrays)
+    if "stack_weight_0" in names:
+        return StackMember.rebuild(arrays)
     raise HyqError(f"{path} holds functions of an unknown class, with {sorted(names)}")

@@ -201,8 +201,6 @@ class Tally:
     ended: IntArray = field(init=False)
     actions: IntArray | None = None
     """Counts, shape (H, actions), for discrete actions."""
-    action_moments: FloatArray | None = None
-    """Count, sum and sum of squares of each coordinate, for vectors."""
     reward_low: float = math.inf
     reward_high: float = -math.inf
     broken: dict[str, int] = field(default_factory=dict)
@@ -237,12 +235,6 @@ class Tally:
         self.bad_discounts += int(((block["discount"] < 0) | (block["discount"] > 1)).sum())
         if np.issubdtype(action.dtype, np.integer) and action.ndim == 1:
             self._count(step, action)
-        else:
-            flat = np.nan_to_num(action.reshape(len(action), -1).astype(np.float64))
-            moments = np.stack([np.ones_like(flat), flat, flat**2]).sum(axis=1)
-            self.action_moments = (
-                moments if self.action_moments is None else self.action_moments + moments
-            )
 
     def _count(self, step: IntArray, action: IntArray) -> None:
         size = min(max(int(action.max()) + 1, 1), _ACTIONS)
@@ -251,7 +243,7 @@ class Tally:
         size = max(size, self.actions.shape[1])
         self.actions = np.pad(self.actions, ((0, 0), (0, size - self.actions.shape[1])))
         inside = (action >= 0) & (action < size)
-        cell = step[inside] * size + action[inside]
+        cell = step[inside].astype(np.int64) * size + action[inside]
         self.actions += np.bincount(cell, minlength=self.horizon * size).reshape(-1, size)
 
     def action_entropy(self) -> FloatArray | None:

@@ -3,6 +3,8 @@
 import math
 from dataclasses import dataclass
 
+from hyq.core.errors import HyqError
+
 
 @dataclass(frozen=True)
 class Setting:
@@ -42,6 +44,10 @@ def sample_complexity(setting: Setting, epsilon: float) -> int:
     Corollary 1, with its constants: the smallest T whose bound, with m_off = T for every step and
     m_on = 1, is at most epsilon T; 2 H T samples in all.
     """
+    if not epsilon > 0 or math.isinf(setting.transfer):
+        raise HyqError(
+            f"no number of samples is enough for epsilon {epsilon} and C_pi {setting.transfer}"
+        )
     low, high = 1, 2
     while cumulative_bound(setting, high, high) > epsilon * high:
         low, high = high, 2 * high

@@ -203,7 +203,7 @@ def save_columns(path: Path, columns: Mapping[str, Array], manifest: Mapping[str
     """Write columns and a manifest with their hashes into a new directory."""
     with new_directory(path) as draft:
         for name, column in columns.items():
-            np.save(draft / f"{name}.npy", column, allow_pickle=False)
+            np.save(draft / f"{name}.npy", np.ascontiguousarray(column), allow_pickle=False)
         hashes = {name: file_digest(draft / f"{name}.npy") for name in columns}
         write_json(draft / "manifest.json", {**manifest, "sha256": hashes})
 

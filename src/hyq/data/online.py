@@ -1,25 +1,26 @@
 """What the agent itself collected, kept by step and by iteration."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
-from hyq.core.types import Transitions
+from hyq.core.types import Array, Transitions
 
 Batch = tuple[Transitions, ...]
 """One iteration's tuples D^t_h, one entry for every step h."""
 
 
+@dataclass(frozen=True)
 class OnlineStore:
-    """The aggregate of all online batches, addressed by step. It only ever grows."""
+    """The aggregate of all online batches, addressed by step. Adding to it makes another."""
 
-    def __init__(self, batches: Sequence[Batch] = ()) -> None:
-        """Start from the batches of earlier iterations."""
-        self.batches = list(batches)
+    batches: tuple[Batch, ...] = ()
+    """One for every iteration that collected."""
 
-    def add(self, batch: Batch) -> None:
+    def __add__(self, batch: Batch) -> "OnlineStore":
         """Append one iteration's tuples."""
-        self.batches.append(batch)
+        return OnlineStore((*self.batches, batch))
 
     def at(self, h: int) -> list[Transitions]:
         """Return D^1_h, ..., D^t_h."""
@@ -29,13 +30,19 @@ class OnlineStore:
         """Count the stored transitions."""
         return sum(len(part) for batch in self.batches for part in batch)
 
+    def newest(self) -> dict[str, Array]:
+        """Return the newest batch for storage: end to end, with the rows of each step counted."""
+        batch = self.batches[-1]
+        counts = np.array([len(part) for part in batch])
+        return {**vars(Transitions.concatenate(batch)), "counts": counts}
 
-def pack(batch: Batch) -> tuple[Transitions, np.ndarray[tuple[int], np.dtype[np.int64]]]:
-    """Lay a batch end to end with the number of rows of each step, for storage."""
-    return Transitions.concatenate(batch), np.array([len(part) for part in batch])
-
-
-def unpack(rows: Transitions, counts: Sequence[int]) -> Batch:
-    """Undo `pack`."""
-    ends = np.cumsum(counts)
-    return tuple(rows[end - n : end] for n, end in zip(counts, ends, strict=True))
+    @classmethod
+    def rebuild(cls, stored: Iterable[Mapping[str, Array]]) -> "OnlineStore":
+        """Undo `newest`, given what it returned after every iteration that collected."""
+        batches = []
+        for columns in stored:
+            rows = Transitions(**{n: column for n, column in columns.items() if n != "counts"})
+            counts = columns["counts"].tolist()
+            ends = np.cumsum(counts)
+            batches.append(tuple(rows[e - n : e] for n, e in zip(counts, ends, strict=True)))
+        return cls(tuple(batches))

@@ -253,7 +253,7 @@ def _values(problem: Problem, case: Case, offline: Dataset, streams: Streams) ->
             state = step.state
             if state.iteration % _SEGMENT == 0:
                 break
-        state = replace(state, online=OnlineStore([_merged(state.online, offline.horizon)]))
+        state = replace(state, online=OnlineStore((_merged(state.online, offline.horizon),)))
 
 
 _SEGMENT = 64

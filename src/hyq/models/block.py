@@ -24,7 +24,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
-from hyq.core.errors import HyqError
+from hyq.core.choices import check_choices
+from hyq.core.targets import softmax
 from hyq.core.types import Array, FloatArray, IntArray
 from hyq.models.base import DiscreteValueFunction, Regression
 
@@ -49,7 +50,8 @@ class BlockFunction(DiscreteValueFunction):
 
     def arrays(self) -> Mapping[str, Array]:
         """Return the parameters."""
-        return {"encoder": self.encoder, "bias": self.bias, "head": self.head}
+        hard = np.array([self.encoding == "hard"])
+        return {"encoder": self.encoder, "bias": self.bias, "head": self.head, "hard": hard}
 
 
 @dataclass(frozen=True)
@@ -74,8 +76,7 @@ class BlockClass:
 
     def __post_init__(self) -> None:
         """Refuse an encoding that does not exist."""
-        if self.encoding not in ("hard", "soft"):
-            raise HyqError(f"encoding must be 'hard' or 'soft', got {self.encoding!r}")
+        check_choices(self)
 
     def zero(self) -> BlockFunction:
         """Return f = 0, with an encoder that tells nothing apart."""
@@ -104,7 +105,8 @@ class BlockClass:
         mean = problem.observation.mean(axis=0)
         x = np.subtract(problem.observation[order], mean, dtype=np.float32)
         # Unit-norm inputs make the two pulls mean the same whatever the observations' scale.
-        scale = np.float32(np.sqrt(np.vdot(x, x) / len(x)))
+        # Where all rows are equal there is nothing to scale.
+        scale = np.float32(np.sqrt(np.vdot(x, x) / len(x))) or np.float32(1)
         x /= scale
 
         head_problem = _HeadProblem(action, target, weight, self)
@@ -195,9 +197,3 @@ def _box_least_squares(gram: FloatArray, moment: FloatArray, start: FloatArray) 
         if np.abs(w - before).max() < 1e-6:
             break
     return w
-
-
-def softmax(logits: FloatArray) -> FloatArray:
-    """Return the softmax of each row."""
-    shifted = np.exp(logits - logits.max(axis=1, keepdims=True))
-    return shifted / shifted.sum(axis=1, keepdims=True)

@@ -114,7 +114,9 @@ def has_bfloat16(device: str) -> bool:
     """Tell whether a device computes in bfloat16; emulated, it is tens of times slower."""
     if device.startswith("cuda"):
         return torch.cuda.is_available() and torch.cuda.is_bf16_supported()
-    return device == "cpu" and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+    if device != "cpu" or not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
+        return False
+    return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
 class VectorLearner:

@@ -147,6 +147,8 @@ class Polytope:
         The rows are independent, so their linear programs are stacked along the diagonal of one
         sparse program; equal rows are solved once.
         """
+        if not len(objective):
+            return objective
         rows, inverse = np.unique(objective, axis=0, return_inverse=True)
         scale = np.abs(rows).max(axis=1, keepdims=True)
         rows = rows / np.where(scale > 0, scale, 1.0)
@@ -193,7 +195,7 @@ class ConvexLinearFunction:
 
     def arrays(self) -> Mapping[str, Array]:
         """Return the weights; the polytope belongs to the class."""
-        return {"weights": self.weights}
+        return {"convex_weights": self.weights}
 
 
 @dataclass(frozen=True)
@@ -225,7 +227,7 @@ class ConvexLinearClass:
 
     def rebuild(self, arrays: Mapping[str, Array]) -> ConvexLinearFunction:
         """Take the weights back."""
-        return ConvexLinearFunction(arrays["weights"], self.polytope)
+        return ConvexLinearFunction(arrays["convex_weights"], self.polytope)
 
 
 @dataclass(frozen=True, eq=False)

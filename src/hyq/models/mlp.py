@@ -34,11 +34,21 @@ class MLPFunction(DiscreteValueFunction):
         return clipped
 
     def arrays(self) -> Mapping[str, Array]:
-        """Return weights and biases, layer by layer."""
-        named: dict[str, Array] = {}
+        """Return the range of values, then weights and biases, layer by layer."""
+        named: dict[str, Array] = {"range": np.array(self.value_range)}
         for i, (weight, bias) in enumerate(self.layers):
             named |= {f"weight_{i}": weight.numpy(), f"bias_{i}": bias.numpy()}
         return named
+
+    @classmethod
+    def rebuild(cls, arrays: Mapping[str, Array]) -> "MLPFunction":
+        """Undo `arrays`, where there are layers."""
+        low, high = arrays["range"].tolist()
+        layers = tuple(
+            (torch.tensor(arrays[f"weight_{i}"]), torch.tensor(arrays[f"bias_{i}"]))
+            for i in range(len(arrays) // 2)
+        )
+        return cls(layers, len(layers[-1][1]), (low, high))
 
 
 @dataclass(frozen=True)
@@ -101,11 +111,7 @@ class MLPClass:
 
     def rebuild(self, arrays: Mapping[str, Array]) -> MLPFunction:
         """Take weights and biases back."""
-        layers = tuple(
-            (torch.tensor(arrays[f"weight_{i}"]), torch.tensor(arrays[f"bias_{i}"]))
-            for i in range(len(arrays) // 2)
-        )
-        return MLPFunction(layers, self.actions, self.value_range)
+        return MLPFunction.rebuild(arrays) if "weight_0" in arrays else self.zero()
 
     def _random_layers(self, rng: np.random.Generator) -> Layers:
         """Draw weights and biases uniformly within 1/sqrt(inputs), PyTorch's own default."""

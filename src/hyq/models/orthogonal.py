@@ -14,7 +14,7 @@ RELU_GAIN = math.sqrt(2)
 def orthogonal_weights(
     network: Network, rng: np.random.Generator, last_gain: float = RELU_GAIN
 ) -> dict[str, FloatArray]:
-    """Draw the parameters of a network: orthogonal weights, and biases of zero.
+    """Draw the parameters of a network: orthogonal weights, biases of zero, gains of one.
 
     Args:
         network: Whose parameters to draw.
@@ -28,6 +28,9 @@ def orthogonal_weights(
     for name, value in module.named_parameters():
         if name.endswith("bias"):
             parameters[name] = np.zeros(tuple(value.shape), np.float32)
+            continue
+        if value.ndim == 1:  # of a normalisation
+            parameters[name] = np.ones(tuple(value.shape), np.float32)
             continue
         gain = last_gain if id(value) in last else RELU_GAIN
         rows, columns = value.shape[0], math.prod(value.shape[1:])

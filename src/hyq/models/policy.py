@@ -53,7 +53,7 @@ class DeepPolicy:
             raise HyqError(f"expected observations of {self.network.shape}, got {rows.shape}")
         module = self._module  # built first: what inference mode makes can never be exported
         with torch.inference_mode():
-            outputs = module(torch.from_numpy(np.ascontiguousarray(batch)))
+            outputs = module(torch.from_numpy(np.array(batch, order="C")))
         scores = outputs[:, self.first_score : self.first_score + self.network.actions].numpy()
         return scores[0] if single else scores
 
@@ -66,6 +66,8 @@ class DeepPolicy:
     def save(self, path: Path | str) -> None:
         """Write the policy into a directory, replacing the one that was there."""
         directory = Path(path)
+        if directory.is_file():
+            raise HyqError(f"{directory} is a file: a policy is written into a directory")
         occupied = directory.exists() and any(directory.iterdir())
         if occupied and not (directory / DESCRIPTION).exists():
             raise HyqError(f"{directory} holds something else: choose another directory")

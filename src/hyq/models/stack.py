@@ -106,8 +106,18 @@ class StackMember(DiscreteValueFunction):
         """Return weights and biases, layer by layer."""
         named: dict[str, Array] = {}
         for i, (weight, bias) in enumerate(self.layers):
-            named |= {f"weight_{i}": weight, f"bias_{i}": bias}
+            named |= {f"stack_weight_{i}": weight, f"stack_bias_{i}": bias}
         return named
+
+    @classmethod
+    def rebuild(cls, arrays: Mapping[str, Array]) -> "StackMember":
+        """Undo `arrays`."""
+        return cls(
+            tuple(
+                (arrays[f"stack_weight_{i}"], arrays[f"stack_bias_{i}"])
+                for i in range(len(arrays) // 2)
+            )
+        )
 
 
 @dataclass
@@ -160,7 +170,7 @@ def as_tensor(array: Array) -> torch.Tensor:
 
 
 def action_count(space: gym.Space[Any]) -> int:
-    """Return how many outputs a network needs for `space`."""
+    """Return how many actions there are, counted from 0 as functions of all actions have it."""
     if not isinstance(space, gym.spaces.Discrete) or space.start != 0:
-        raise HyqError(f"a network over actions needs Discrete(n) actions from 0, not {space}")
+        raise HyqError(f"actions must be Discrete(n), counted from 0, not {space}")
     return int(space.n)
