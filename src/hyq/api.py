@@ -14,6 +14,8 @@ from hyq.algos.deep_baselines import DEEP_METHODS, configured
 from hyq.algos.hyq_dqn import Report, Training
 from hyq.core.errors import HyqError
 from hyq.core.seeding import Streams
+from hyq.data.dataset import Dataset
+from hyq.data.episodes import Episodes
 from hyq.data.logs import Logs
 from hyq.envs.make import EnvFactory, make_lanes
 from hyq.experiments.deep_data import named_logs
@@ -53,6 +55,10 @@ def train(
         method, preset, with_logs=data is not None, online_steps=online_steps, **settings
     )
     logs = named_logs(str(data), seed) if isinstance(data, Path | str) else data
+    if not isinstance(logs, Dataset | Episodes | None):
+        raise HyqError(
+            f"data must be a hyq.Dataset, hyq.Episodes or where they are, not {type(logs).__name__}"
+        )
     streams = Streams(seed)
     best: tuple[float, DeepPolicy] | None = None
     with (

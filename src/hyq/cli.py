@@ -66,7 +66,7 @@ from hyq.report.page import write_page
 from hyq.report.rnd import watch_rnd
 from hyq.report.runs import RunResult, make_room
 from hyq.report.suite import SuiteResult, suite_table
-from hyq.report.tensorboard import to_tensorboard
+from hyq.report.tensorboard import check_tensorboard, to_tensorboard
 from hyq.report.theory import reproduce_theory
 
 console = Console()
@@ -110,6 +110,8 @@ def run_deep(
         tensorboard: Write TensorBoard event files too, under OUT/tensorboard.
     """
     check_device(spec.config.device)
+    if tensorboard:
+        check_tensorboard()
     _watch_deep(spec, deep.start(spec, out), out, tensorboard)
 
 
@@ -127,6 +129,8 @@ def run_rnd(
         tensorboard: Write TensorBoard event files too, under OUT/tensorboard.
     """
     check_device(spec.config.device)
+    if tensorboard:
+        check_tensorboard()
     _watch_rnd(spec, rnd.start(spec, out), out, tensorboard)
 
 
@@ -152,7 +156,7 @@ def methods() -> None:
     """List the methods: those for the lock, and those for any environment."""
     console.print("hyq run lock --method ...")
     for name, build in METHODS.items():
-        summary = (build.__doc__ or "").splitlines()[0]
+        summary = (build.__doc__ or "").partition("\n")[0]
         console.print(f"  [bold]{name:<14}[/] {summary}", highlight=False)
     console.print("hyq run deep --method ...")
     for name, method in DEEP_METHODS.items():
@@ -176,9 +180,11 @@ def resume(out: Directory) -> None:
     progress = runs.resume(out)
     settings = RunDirectory.open(out).manifest
     if settings["experiment"] == "deep":
-        _watch_deep(deep.deep_run(settings["spec"]), progress, out)  # type: ignore[arg-type]
+        spec = deep.deep_run(settings["spec"])
+        _watch_deep(spec, progress, out, (out / "tensorboard").exists())  # type: ignore[arg-type]
     elif settings["experiment"] == "rnd":
-        _watch_rnd(rnd.rnd_run(settings["spec"]), progress, out)  # type: ignore[arg-type]
+        alone = rnd.rnd_run(settings["spec"])
+        _watch_rnd(alone, progress, out, (out / "tensorboard").exists())  # type: ignore[arg-type]
     else:
         watch(progress)  # type: ignore[arg-type]
         report(out, picture=out / "curve.png")
@@ -299,6 +305,7 @@ def watch_suite(
             if event.outcome == "finished":
                 newly.append(event.spec)
                 bar.advance(task)
+                bar.console.print(f"finished {event.spec.id}", highlight=False, soft_wrap=True)
             else:
                 reason = (directory.failure(event.spec) or "its worker died").splitlines()[-1]
                 bar.console.print(f"[red]{event.outcome}[/] {event.spec.id}: {reason}")
@@ -500,7 +507,8 @@ def main(arguments: list[str] | None = None) -> int:
         return 2
     except KeyboardInterrupt:
         print(
-            "hyq: interrupted; 'hyq resume DIR' goes on from the last whole iteration",
+            "hyq: interrupted; 'hyq resume' goes on with a run from its last checkpoint, and a "
+            "suite goes on when its command is given again",
             file=sys.stderr,
         )
         return 130

@@ -150,6 +150,9 @@ class Lanes:
             frame, reward, terminated, truncated, info = self.env.step(self._pending)
         frame = shrink(frame, self._shrink_by)
         self._return += reward
+        for name, values in (("a reward", reward), ("an observation", frame)):
+            if np.issubdtype(values.dtype, np.floating) and not np.isfinite(values).all():
+                raise HyqError(f"the environment gave {name} that is not finite")
         outcome = Outcome(
             frame,
             reward,

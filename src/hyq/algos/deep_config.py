@@ -113,7 +113,7 @@ class DeepConfig:
             low, high = getattr(self, name).range
             if not 0 <= low <= high <= most:
                 raise HyqError(f"{name} must stay within [0, {most:g}], got {low} to {high}")
-        if self.value_range is not None and self.value_range[0] >= self.value_range[1]:
+        if self.value_range is not None and not self.value_range[0] < self.value_range[1]:
             raise HyqError(f"value_range must have its smaller bound first, got {self.value_range}")
         for name in ("priority_online", "priority_offline"):
             exponent, epsilon = getattr(self, name)

@@ -14,11 +14,16 @@ from typing import Any
 from hyq.core.errors import HyqError
 
 
+def check_free(path: Path) -> None:
+    """Refuse a path where there is something already."""
+    if path.exists():
+        raise HyqError(f"{path} exists already: choose another path, or remove it first")
+
+
 @contextlib.contextmanager
 def new_directory(path: Path) -> Iterator[Path]:
     """Fill a hidden sibling of `path`, then rename it into place; refuse to replace anything."""
-    if path.exists():
-        raise HyqError(f"{path} exists already: choose another path, or remove it first")
+    check_free(path)
     with _disk_full_as_error(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         draft = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
@@ -90,6 +95,6 @@ def _disk_full_as_error(path: Path) -> Iterator[None]:
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise HyqError(f"no space left to write {path}: free some disk space") from None
-        if error.errno in (errno.EACCES, errno.EROFS, errno.ENOTDIR, errno.EEXIST):
+        if error.errno in (errno.EACCES, errno.EROFS, errno.ENOTDIR, errno.EEXIST, errno.ENOENT):
             raise HyqError(f"cannot write {path}: {error.strerror}") from None
         raise

@@ -59,13 +59,17 @@ def save_policy(directory: Path, functions: Sequence[ValueFunction]) -> None:
         write_bytes(draft / PLACES[0], save(arrays))
 
 
+def holds_deep_policy(directory: Path) -> bool:
+    """Tell a deep policy, or a run that trains one, from a policy by step."""
+    return any((directory / place / DESCRIPTION).is_file() for place in DEEP_PLACES)
+
+
 def load_policy(directory: Path) -> SavedPolicy:
     """Read the newest functions in a run's or a policy's directory."""
-    if any((directory / place / DESCRIPTION).is_file() for place in DEEP_PLACES):
+    if holds_deep_policy(directory):
         raise HyqError(
             f"{directory} holds a deep policy, which has no function for each step and cannot be "
-            "judged from data: let it play ('hyq film', or hyq.DeepPolicy.load and "
-            "hyq.rollout.play)"
+            "judged from data: let it play with 'hyq evaluate'"
         )
     path = next((directory / p for p in PLACES if (directory / p).is_file()), None)
     if path is None:

@@ -181,8 +181,8 @@ def truth_values(name: str, flags: Array) -> BoolArray:
 
 def check_numbers(name: str, column: Rows) -> None:
     """Refuse a column that holds anything but finite numbers."""
-    if column.dtype == object:
-        raise HyqError(f"column {name!r} holds Python objects: store plain numbers")
+    if not (np.issubdtype(column.dtype, np.number) or column.dtype == np.bool_):
+        raise HyqError(f"column {name!r} holds {column.dtype}: store plain numbers")
     if np.issubdtype(column.dtype, np.floating) and not all(
         np.isfinite(block).all() for block in blocks(column)
     ):

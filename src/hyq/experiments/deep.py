@@ -1,5 +1,6 @@
 """Runs of the deep methods on any Gymnasium environment: watched, recorded, killed, resumed."""
 
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
@@ -22,9 +23,11 @@ from hyq.experiments.records import RunDirectory
 from hyq.experiments.trainings import (
     Progress,
     as_file_name,
+    check_settings,
     details,
     json_object,
     record,
+    resolved,
     settings_given,
 )
 from hyq.rollout import uniform_actions
@@ -41,7 +44,8 @@ class DeepRun:
     method: str = "hyq"
     """What learns: see 'hyq methods'."""
     preset: str = "default"
-    """Named settings to start from; every option below overrides one of them."""
+    """Settings to start from: default, paper-montezuma, cpu-montezuma or paper-small-montezuma.
+    An option below that is not given is as there."""
     seed: int = 0
     """Chooses every random number of the run."""
     online_steps: int | None = None
@@ -92,6 +96,10 @@ class DeepRun:
     """Steps before the first update."""
     lanes: int | None = None
     """Environments stepped together."""
+    stack: int | None = None
+    """Newest frames that make one observation."""
+    shrink_by: int | None = None
+    """Factor by which frames of bytes are shrunk."""
     steady_lanes: int | None = None
     """How many of them explore with a chance of only 0.01, whatever epsilon says."""
     network: Literal["nature", "small", "normalised"] | None = None
@@ -129,11 +137,17 @@ class DeepRun:
         """Refuse what cannot run, before anything is made."""
         if self.seed < 0 or self.evaluation_episodes < 0 or self.evaluate_every < 1:
             raise HyqError("seed and evaluation_episodes must not be negative, nor the period 0")
+        if not 0 <= self.evaluation_epsilon <= 1:
+            raise HyqError(f"evaluation_epsilon must lie in [0, 1], got {self.evaluation_epsilon}")
+        if self.threshold is not None and not math.isfinite(self.threshold):
+            raise HyqError(f"a threshold must be a number, got {self.threshold}")
         if self.threshold is not None and not self.evaluation_episodes:
             raise HyqError("a threshold is reached in evaluations: set evaluation_episodes too")
         if self.stop_when_solved and self.threshold is None:
             raise HyqError("stop_when_solved needs a threshold to say what solved means")
-        _ = self.parameters, self.config
+        _ = self.parameters
+        if not (self.config.online_steps or self.config.pretraining):
+            raise HyqError("nothing to learn from: give online_steps, or logs and pretraining")
 
     @property
     def parameters(self) -> dict[str, Any]:
@@ -201,11 +215,13 @@ class DeepRun:
 def start(spec: DeepRun, out: Path, checkpoint_seconds: float = 120.0) -> Iterator[Progress]:
     """Run `spec` into the new directory `out`."""
     began = time.perf_counter()
+    RunDirectory.check_free(out)
     logs = spec.logs()
     training = spec.training(logs)
     manifest = {
         "experiment": "deep",
         "spec": asdict(spec),
+        "settings": resolved(spec),
         "seed": spec.seed,
         "dataset": _describe(logs),
     }
@@ -221,6 +237,7 @@ def resume(out: Path, checkpoint_seconds: float = 120.0) -> Iterator[Progress]:
         raise HyqError(f"{out} is finished: its result is in {out / 'summary.json'}")
     manifest = directory.manifest
     spec = deep_run(manifest["spec"])
+    check_settings(out, manifest, spec)
     began = time.perf_counter()
     logs = spec.logs()
     if _describe(logs) != manifest["dataset"]:

@@ -5,6 +5,7 @@ enough to see it again, picture by picture, without the policy that played it.
 """
 
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -16,12 +17,13 @@ from hyq.core.errors import HyqError
 from hyq.core.files import read_json, write_json
 from hyq.core.seeding import Streams
 from hyq.core.targets import softmax
-from hyq.core.types import Array
-from hyq.envs.make import make_filmed
+from hyq.core.types import Array, FloatArray
+from hyq.envs.make import make_filmed, make_lanes
 from hyq.experiments.deep import deep_run
 from hyq.experiments.records import RunDirectory
 from hyq.experiments.rnd import rnd_run
 from hyq.models.policy import DESCRIPTION, DeepPolicy
+from hyq.rollout import play
 
 FORMAT = "hyq-film-1"
 FILE = "film.json"
@@ -187,6 +189,25 @@ def play_film(
             env.close()
     best = max(range(episodes), key=lambda number: _merit(takes[number]))
     return Film(actor.scene, actor.about, seed, epsilon, tuple(takes), moves[best])
+
+
+def play_returns(actor: Actor, episodes: int, seed: int) -> FloatArray:
+    """Let the policy play where nobody looks; return the sum of rewards of each episode."""
+    scene, network = actor.scene, actor.policy.network
+    parameters = scene.parameters or {}
+    lanes = make_lanes(scene.env, min(episodes, 16), wrappers=scene.wrappers, **parameters)
+    with closing(lanes):
+        frame = lanes.single_observation_space.shape or ()
+        stack = network.shape[0] if len(network.shape) == len(frame) + 1 else 1
+        streams = Streams(seed).below("evaluate")
+        chance = streams.generator("act")
+        return play(
+            lanes,
+            lambda seen: np.array(actor.choose(seen, [chance] * len(seen))),
+            episodes,
+            streams,
+            stack=stack,
+        )
 
 
 def _merit(take: Take) -> tuple[float, int]:

@@ -37,6 +37,7 @@ class Progress:
 def start(spec: LockRun, out: Path) -> Iterator[Progress]:
     """Run `spec` into the new directory `out`."""
     build(spec)  # an impossible method is refused before data is made
+    RunDirectory.check_free(out)
     began = time.perf_counter()
     dataset = spec.dataset()
     manifest = {

@@ -21,7 +21,7 @@ from typing import Any
 
 from hyq.algos.base import Snapshot
 from hyq.core.errors import HyqError
-from hyq.core.files import append_line, new_directory, read_json, write_json
+from hyq.core.files import append_line, check_free, new_directory, read_json, write_json
 from hyq.experiments.checkpoint import save_arrays
 
 MEASURED_PACKAGES = ("hyq", "gymnasium", "numpy", "scipy", "torch")
@@ -36,13 +36,19 @@ class RunDirectory:
     @classmethod
     def create(cls, path: Path, manifest: Mapping[str, Any]) -> "RunDirectory":
         """Start a new run; refuse a path that exists, because records are never overwritten."""
+        cls.check_free(path)
+        with new_directory(path) as draft:
+            write_json(draft / "manifest.json", {**manifest, **circumstances()})
+        return cls(path)
+
+    @classmethod
+    def check_free(cls, path: Path) -> None:
+        """Refuse a path that is taken, before time is spent on what would go there."""
         if _is_run(path) and cls(path).summary is None:
             raise HyqError(
                 f"{path} holds an unfinished run: go on with 'hyq resume {path}' or choose another"
             )
-        with new_directory(path) as draft:
-            write_json(draft / "manifest.json", {**manifest, **circumstances()})
-        return cls(path)
+        check_free(path)
 
     @classmethod
     def open(cls, path: Path) -> "RunDirectory":

@@ -19,9 +19,11 @@ from hyq.experiments.records import RunDirectory
 from hyq.experiments.trainings import (
     Progress,
     as_file_name,
+    check_settings,
     details,
     json_object,
     record,
+    resolved,
     settings_given,
 )
 
@@ -163,10 +165,12 @@ class RNDRun:
 def start(spec: RNDRun, out: Path, checkpoint_seconds: float = 120.0) -> Iterator[Progress]:
     """Run `spec` into the new directory `out`."""
     began = time.perf_counter()
+    RunDirectory.check_free(out)
     training = spec.training()
     manifest = {
         "experiment": "rnd",
         "spec": {"method": spec.method, "data": spec.data, **asdict(spec)},
+        "settings": resolved(spec),
         "seed": spec.seed,
         "dataset": None,
     }
@@ -182,6 +186,7 @@ def resume(out: Path, checkpoint_seconds: float = 120.0) -> Iterator[Progress]:
     if directory.summary is not None:
         raise HyqError(f"{out} is finished: its result is in {out / 'summary.json'}")
     spec = rnd_run(directory.manifest["spec"])
+    check_settings(out, directory.manifest, spec)
     checkpoint = StateCheckpoint(directory.checkpoint)
     return record(spec, spec.training(), checkpoint, directory, began, checkpoint_seconds)
 

@@ -9,7 +9,7 @@ import json
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -278,6 +278,23 @@ def settings_given(spec: Any, settings: type[Any]) -> dict[str, Any]:
     known = {field.name for field in fields(settings)}
     said = {field.name: getattr(spec, field.name) for field in fields(spec)}
     return {name: value for name, value in said.items() if name in known and value is not None}
+
+
+def resolved(spec: TrainingRun[Any]) -> dict[str, Any]:
+    """Spell out every setting of a training, whatever preset it came from, as JSON holds it."""
+    settings: dict[str, Any] = json.loads(json.dumps(asdict(spec.config)))  # type: ignore[call-overload]
+    return settings
+
+
+def check_settings(out: Path, manifest: Mapping[str, Any], spec: TrainingRun[Any]) -> None:
+    """Refuse to go on with a run whose preset means something else than when it began."""
+    began, now = manifest.get("settings", {}), resolved(spec)
+    changed = sorted(name for name in began if began[name] != now.get(name))
+    if changed:
+        raise HyqError(
+            f"{out} began with other settings than this version of hyq has ({', '.join(changed)}): "
+            "go on with the version it began with, or start anew"
+        )
 
 
 WATCHING = ("evaluation_episodes", "evaluate_every", "threshold", "stop_when_solved")

@@ -3,7 +3,7 @@
 import importlib.util
 import warnings
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ class DeepPolicy:
     """The greedy policy of a trained network."""
 
     network: Network
-    parameters: Mapping[str, Array]
+    parameters: Mapping[str, Array] = field(repr=False)
     first_action: int = 0
     """The smallest action of the environment."""
     first_score: int = 0

@@ -1,6 +1,7 @@
 """What a person sees of a deep run: a line while it learns, a table and a curve afterwards."""
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +27,11 @@ def watch_deep(progress: Iterator[Progress], spec: DeepRun, console: Console) ->
     """Show a run as it goes on: a line a record, and a bar of the whole."""
     config = spec.config
     if config.online_steps:
-        what, total = "online steps", config.online_steps
+        watch_training(progress, HEADER, line, "online steps", config.online_steps, console)
     else:
         what, total = "updates on the logs", config.pretraining
-    watch_training(progress, HEADER, line, what, total, console)
+        told = partial(line, counted="updates")
+        watch_training(progress, HEADER, told, what, total, console, "updates")
 
 
 def watch_training(
@@ -39,8 +41,12 @@ def watch_training(
     what: str,
     total: int,
     console: Console,
+    counted: str = "online_samples",
 ) -> None:
-    """Print a line for every record, given it and the steps before it, above a bar of `total`."""
+    """Print a line for every record, given it and the steps before it, above a bar.
+
+    The bar is full when the column `counted` of the records has reached `total`.
+    """
     console.print(f"[dim]{header}[/]")
     columns = (
         TextColumn("{task.description}"),
@@ -51,20 +57,22 @@ def watch_training(
     )
     with Bar(*columns, console=console) as bar:
         task = bar.add_task(what, total=total)
-        before = 0
+        before: int | None = None
         for update in progress:
             row = update.row
+            if before is None:  # the steps of a run that goes on were not all made in this record
+                before = 0 if row["iteration"] == 1 else row["online_samples"]
             bar.console.print(line_of(row, before), highlight=False)
             before = row["online_samples"]
-            bar.update(task, completed=before or row["updates"])
+            bar.update(task, completed=row[counted])
 
 
-def line(row: dict[str, Any], steps_before: int) -> str:
-    """Say in one line what a record holds."""
+def line(row: dict[str, Any], steps_before: int, counted: str = "online_samples") -> str:
+    """Say in one line what a record holds, beginning with the column `counted`."""
     td = f"{cell(row, 'td_offline')}/{cell(row, 'td_online')}"
     promise = f"{cell(row, 'start_q')}/{cell(row, 'start_return')}"
     return (
-        f"{row['online_samples']:10,d} {speed(row, steps_before):>8} "
+        f"{row[counted]:10,d} {speed(row, steps_before):>8} "
         f"{cell(row, 'eval_return'):>9} {cell(row, 'recent_return'):>9} "
         f"{cell(row, 'offline_share'):>5} {td:>15} {promise:>18}"
     )
@@ -89,7 +97,7 @@ def deep_table(results: Sequence[RunResult]) -> Table:
     """Lay out one line a run."""
     table = Table(title="Deep runs", title_justify="left", box=SIMPLE, padding=(0, 0, 0, 1))
     for name in ("method", "environment", "data"):
-        table.add_column(name)
+        table.add_column(name, overflow="fold")
     for name in ("seed", "solved at", "return", "best", "steps", "sec"):
         table.add_column(name, justify="right")
     for result in results:
@@ -113,23 +121,29 @@ def draw_deep_curves(results: Sequence[RunResult], path: Path) -> None:
     """Draw the greedy return, and that of the newest training episodes, against online steps."""
     figure = Figure(figsize=(7.5, 4.2), layout="constrained")
     axes = figure.add_subplot()
+    environments = {result.spec["env"] for result in results}
     for number, result in enumerate(results):
-        label: str | None = f"{result.spec['method']}, seed {result.spec['seed']}"
+        spec = result.spec
+        told = [spec["method"], spec["data"], spec["env"] if len(environments) > 1 else None]
+        label: str | None = ", ".join([*filter(None, told), f"seed {spec['seed']}"])
+        # A method that never acts is drawn against its updates.
+        acts = any(row["online_samples"] for row in result.rows)
+        steps_of = "online_samples" if acts else "updates"
         colour = f"C{number}"
         for key, style in (("eval_return", "-"), ("recent_return", ":")):
-            points = [(row["online_samples"], row[key]) for row in result.rows if key in row]
+            points = [(row[steps_of], row[key]) for row in result.rows if key in row]
             if points:
                 steps, values = np.array(points).T
                 axes.plot(steps, values, style, color=colour, label=label, linewidth=1.6)
                 label = None  # a run is named once, by the first of its curves
-        threshold = result.spec["threshold"]
+        threshold = spec["threshold"]
         if threshold is not None:
             axes.axhline(threshold, color="#888888", linestyle="--", linewidth=1)
-    axes.set_title(results[0].spec["env"], loc="left")
-    axes.set_xlabel("online steps")
+    axes.set_title(", ".join(sorted(environments)), loc="left")
+    axes.set_xlabel("online steps, or updates of a method that never acts")
     axes.set_ylabel("return: greedy policy (line), newest episodes (dots)")
     axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
     if axes.get_legend_handles_labels()[0]:  # none before the first episode has ended
-        figure.legend(loc="outside lower center", ncols=3, frameon=False)
+        figure.legend(loc="outside lower center", ncols=2, frameon=False)
     write_figure(figure, path)

@@ -8,22 +8,27 @@ from rich.box import SIMPLE
 from rich.table import Table
 
 from hyq.report.runs import RunResult, write_figure
+from hyq.report.suite import method_name
 
 COLOURS = {"occupancy": "#1f6f8b", "trajectory": "#d1495b"}
 OTHER_COLOUR = "#555555"
+STYLES = ("-", "--", ":", "-.")
+"""One for each method."""
 
 
 def result_table(results: Sequence[RunResult]) -> Table:
     """Lay out one line a run."""
     table = Table(
-        title="Hy-Q on the combination lock", title_justify="left", box=SIMPLE, padding=(0, 0, 0, 1)
+        title="The combination lock", title_justify="left", box=SIMPLE, padding=(0, 0, 0, 1)
     )
+    table.add_column("method")
     table.add_column("data")
     for name in ("H", "anti", "seed", "solved", "return", "online", "offline", "iter", "sec"):
         table.add_column(name, justify="right")
     for result in results:
         spec, summary = result.spec, result.summary
         cells = [
+            method_name(spec["method"]),
             spec["data"],
             str(spec["horizon"]),
             f"{spec['anti_reward_probability']:g}",
@@ -49,13 +54,15 @@ def draw_learning_curves(results: Sequence[RunResult], path: Path) -> None:
     figure = Figure(figsize=(7.5, 4.2), layout="constrained")
     axes = figure.add_subplot()
     labelled: set[str] = set()
+    methods = list(dict.fromkeys(result.spec["method"] for result in results))
     for result in results:
-        data = result.spec["data"]
-        label = f"optimal {data} data" if data in COLOURS else data
+        data, method = result.spec["data"], result.spec["method"]
+        label = f"{method_name(method)}, {f'optimal {data} data' if data in COLOURS else data}"
         axes.plot(
             [0, *(row["online_samples"] for row in result.rows)],
             [0, *(row["eval_return"] for row in result.rows)],
             color=COLOURS.get(data, OTHER_COLOUR),
+            linestyle=STYLES[methods.index(method) % len(STYLES)],
             drawstyle="steps-post",
             marker="o",
             markersize=3.5,
@@ -75,12 +82,12 @@ def draw_learning_curves(results: Sequence[RunResult], path: Path) -> None:
         color="#666666",
     )
     horizons = sorted({result.spec["horizon"] for result in results})
-    axes.set_title(f"Hy-Q on the combination lock, H = {', '.join(map(str, horizons))}", loc="left")
+    axes.set_title(f"The combination lock, H = {', '.join(map(str, horizons))}", loc="left")
     axes.set_xlabel("online samples (every environment transition, roll-ins included)")
     axes.set_ylabel("greedy return")
     axes.set_ylim(-0.03, 1.1)
     axes.set_xlim(left=0)
-    axes.xaxis.set_major_formatter(lambda value, _: f"{value / 1000:,.0f}k" if value else "0")
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value / 1000:,g}k" if value else "0")
     axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
     figure.legend(loc="outside lower center", ncols=2, frameon=False)

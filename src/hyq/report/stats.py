@@ -11,9 +11,12 @@ from hyq.core.types import FloatArray
 def quantile_band(curves: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Return the 20th, 50th and 80th percentile over replicates (rows), as the paper plots.
 
-    Where a curve is NaN its replicate does not count.
+    Where a curve is NaN its replicate does not count; where all are, so is the band.
     """
-    low, middle, high = np.nanquantile(curves, (0.2, 0.5, 0.8), axis=0)
+    band = np.full((3, curves.shape[1]), np.nan)
+    known = ~np.isnan(curves).all(axis=0)
+    band[:, known] = np.nanquantile(curves[:, known], (0.2, 0.5, 0.8), axis=0)
+    low, middle, high = band
     return low, middle, high
 
 
@@ -87,8 +90,9 @@ def step_curve(
 ) -> FloatArray:
     """Read a learning curve at given sample counts: the newest value known there.
 
-    Where none is known yet it is `before`, or the first value where that is None. The last value of
-    a run that has not `ended` says nothing of later ones: they are NaN.
+    Where none is known yet it is `before`, or the first value where that is None. The last value
+    says nothing of later ones, which are NaN, unless the run `ended` because there was no more to
+    learn.
     """
     newest = np.searchsorted(np.asarray(samples), grid, side="right") - 1
     first = values[0] if before is None else before

@@ -100,7 +100,7 @@ class Line:
     def band(self, grid: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Return the 20th, 50th and 80th percentile of the learning curves on a grid.
 
-        A run that is under way counts as far as it has been evaluated.
+        A run that solved its problem stays where it ended; others count as far as they went.
         """
         evaluated = [(run, [row for row in run.rows if "eval_return" in row]) for run in self.runs]
         curves = [
@@ -109,7 +109,7 @@ class Line:
                 [row["eval_return"] for row in rows],
                 grid,
                 before=None if "env" in run.spec else 0.0,
-                ended=run.summary is not None,
+                ended=run.summary is not None and run.summary["solved"],
             )
             for run, rows in evaluated
             if rows
@@ -153,7 +153,7 @@ class SuiteResult:
     @property
     def shares_scale(self) -> bool:
         """Whether every panel's returns lie in [0, 1], as they do on the lock."""
-        return self.manifest["suite"] != "deep"
+        return "env" not in self.lines[0].runs[0].spec
 
     @property
     def panels(self) -> list[str]:
@@ -167,7 +167,7 @@ class SuiteResult:
         lines = [line for line in self.lines if line.panel == panel and line.finished]
         shown = [line.returns if line.is_offline else line.band(self.grid) for line in lines]
         values = np.concatenate([np.ravel(part) for part in shown])
-        return float(values.min()), float(values.max())
+        return float(np.nanmin(values)), float(np.nanmax(values))
 
     @property
     def grid(self) -> FloatArray:
@@ -190,9 +190,10 @@ def _lines(runs: Sequence[RunResult]) -> Iterator[Line]:
     for run, panels, label, main in described:
         for panel in panels:
             groups.setdefault((panel, label, run.spec["method"], main), []).append(run)
-    order = list(LABELS)
+    order = {method: place for place, method in enumerate(LABELS)}
     for (panel, label, method, main), members in sorted(
-        groups.items(), key=lambda item: (item[0][0], not item[0][3], order.index(item[0][2]))
+        groups.items(),
+        key=lambda item: (item[0][0], not item[0][3], order.get(item[0][2], len(order))),
     ):
         yield Line(label, panel, method, main, tuple(members))
 
@@ -223,12 +224,18 @@ def _described_lock(runs: Sequence[RunResult]) -> Iterator[Described]:
 
 
 def _described_deep(runs: Sequence[RunResult]) -> Iterator[Described]:
+    """Draw a panel a problem where it has half random data, or else a panel a dataset."""
+    by_problem = any(str(run.spec["data"]).endswith("/half") for run in runs)
     for run in runs:
         spec = run.spec
-        label = LABELS.get(spec["method"], spec["method"])
-        problem, _, quality = str(spec["data"]).rpartition("/")
-        main = quality == "half"
-        yield run, [problem], label if main else f"{label}, {quality} data", main
+        label, data = LABELS.get(spec["method"], spec["method"]), str(spec["data"])
+        problem, _, quality = data.rpartition("/")
+        if not by_problem:
+            yield run, [data], label, True
+        elif quality == "half":
+            yield run, [problem], label, True
+        else:
+            yield run, [problem], f"{label}, {quality} data", False
 
 
 def suite_table(result: SuiteResult, rng: np.random.Generator) -> Table:

@@ -8,14 +8,14 @@ from hyq.core.errors import HyqError
 from hyq.experiments.trainings import Progress
 
 
-def to_tensorboard(progress: Iterator[Progress], directory: Path) -> Iterator[Progress]:
-    """Pass a run's progress on, writing every number of it down on the way."""
+def check_tensorboard() -> None:
+    """Refuse where the package is missing, before anything is begun."""
     if importlib.util.find_spec("tensorboard") is None:
         raise HyqError("--tensorboard needs TensorBoard: pip install 'hyq[tensorboard]'")
-    return _written(progress, directory)
 
 
-def _written(progress: Iterator[Progress], directory: Path) -> Iterator[Progress]:
+def to_tensorboard(progress: Iterator[Progress], directory: Path) -> Iterator[Progress]:
+    """Pass a run's progress on, writing every number of it down on the way."""
     from torch.utils.tensorboard import SummaryWriter  # noqa: PLC0415 (an optional package)
 
     with SummaryWriter(str(directory)) as writer:
