@@ -243,6 +243,30 @@ def test_an_evaluation_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -
     assert len(play(make_lanes(Endless, 2), until(49), 6, Streams(0))) == 6
 
 
+class Broken(Diary):
+    """A diary whose pages, or pay, become unreadable."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__()
+        self._what = what
+
+    def step(self, action: Any) -> tuple[Array, float, bool, bool, dict[str, Any]]:
+        observation, reward, terminated, truncated, info = super().step(action)
+        if self._what == "a reward":
+            reward = float("nan")
+        else:
+            observation = observation * np.inf
+        return observation, reward, terminated, truncated, info
+
+
+@pytest.mark.parametrize("what", ["a reward", "an observation"])
+def test_numbers_that_are_not_finite_are_named(what: str) -> None:
+    lanes = Lanes(make_lanes(lambda: Broken(what), 2), Streams(0))
+    lanes.send(np.zeros(2, np.int64))
+    with pytest.raises(HyqError, match=f"gave {what} that is not finite"):
+        lanes.receive()
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [

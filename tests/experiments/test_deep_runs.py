@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from hyq.algos.deep_config import PRESETS
 from hyq.algos.hyq_dqn import Training
 from hyq.core.errors import HyqError
 from hyq.core.seeding import Streams
@@ -128,8 +129,31 @@ def test_a_checkpoint_of_another_configuration_is_refused(tmp_path: Path) -> Non
     manifest = json.loads(path.read_text())
     manifest["spec"]["lanes"] = 4
     path.write_text(json.dumps(manifest))
+    with pytest.raises(HyqError, match=r"other settings .*\(lanes\)"):
+        list(deep.resume(tmp_path / "run"))
+    del manifest["settings"]  # as in runs that did not write them down
+    path.write_text(json.dumps(manifest))
     with pytest.raises(HyqError, match="another configuration"):
         list(deep.resume(tmp_path / "run"))
+
+
+def test_a_preset_that_has_changed_since_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    list(islice(deep.start(SMALL, tmp_path / "run", checkpoint_seconds=0), 3))
+    other = replace(PRESETS["default"], batch_size=7)
+    monkeypatch.setitem(PRESETS, "default", other)
+    with pytest.raises(HyqError, match="batch_size"):
+        deep.resume(tmp_path / "run")
+
+
+def test_a_path_that_is_taken_is_refused_before_the_logs_are_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "run").mkdir()
+    monkeypatch.setattr(DeepRun, "logs", lambda self: pytest.fail("time was spent on the logs"))
+    with pytest.raises(HyqError, match="exists already"):
+        deep.start(SMALL, tmp_path / "run")
 
 
 def test_the_threshold_is_confirmed_and_can_end_the_run(tmp_path: Path) -> None:
@@ -179,6 +203,9 @@ def cartpole_logs(**changes: Any) -> Dataset:
         ({"env_parameters": "[1]"}, "JSON object"),
         ({"threshold": 1.0, "evaluation_episodes": 0}, "set evaluation_episodes too"),
         ({"stop_when_solved": True}, "needs a threshold"),
+        ({"threshold": float("nan")}, "must be a number"),
+        ({"evaluation_epsilon": 3.0}, "evaluation_epsilon must lie in"),
+        ({"online_steps": 0, "pretraining": 0}, "nothing to learn from"),
     ],
 )
 def test_bad_input_is_refused_before_anything_is_written(

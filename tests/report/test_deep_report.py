@@ -72,6 +72,19 @@ def test_run_resume_and_report_from_the_shell(
     assert "MountainCar" in capsys.readouterr().out
     assert main(["resume", str(out)]) == 2
     assert "finished" in capsys.readouterr().err
+    assert main(["evaluate", str(out), "--episodes", "2"]) == 0
+    assert "2, without random actions" in capsys.readouterr().out
+    assert main(["evaluate", str(out), "--data", str(out)]) == 2
+    assert "leave --data out" in capsys.readouterr().err
+
+
+def test_a_missing_package_is_noticed_before_the_run_begins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    words = ["run", "deep", "--env", "CartPole-v1", "--method", "dqn", "--tensorboard"]
+    assert main([*words, "--out", str(tmp_path / "run")]) == 2
+    assert not (tmp_path / "run").exists()
 
 
 def test_an_interrupted_run_is_resumed_from_the_shell(tmp_path: Path) -> None:

@@ -9,7 +9,13 @@ from rich.console import Console
 from hyq.report.lock import draw_learning_curves, result_table
 from hyq.report.runs import RunResult
 
-SPEC = {"data": "occupancy", "horizon": 100, "anti_reward_probability": 0.5, "seed": 3}
+SPEC = {
+    "method": "hyq",
+    "data": "occupancy",
+    "horizon": 100,
+    "anti_reward_probability": 0.5,
+    "seed": 3,
+}
 ROWS = [
     {"online_samples": 50_500, "eval_return": 0.05},
     {"online_samples": 101_000, "eval_return": 1.0},
@@ -31,6 +37,7 @@ def test_the_table_fits_a_terminal_and_tells_finished_from_unfinished() -> None:
     assert "101,000" in text
     assert "500,000" in text
     assert "not yet" in text
+    assert "hyq" in text
     assert "…" not in text
 
 

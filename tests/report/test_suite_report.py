@@ -102,6 +102,28 @@ def test_a_suite_under_way_is_reported(suite: Path, tmp_path: Path) -> None:
         assert [band[-1] for band in line.band(result.grid)] == pytest.approx([last] * 3)
 
 
+def test_a_run_that_did_not_solve_it_is_drawn_no_further_than_it_went(suite: Path) -> None:
+    result = SuiteResult.read(suite)
+    line = next(one for one in result.lines if one.label == "Hy-Q")
+    ended = max(row["online_samples"] for run in line.runs for row in run.rows)
+    beyond = np.array([ended / 2, 10.0 * ended])
+    for solved in (True, False):
+        runs = [
+            replace(run, summary={**(run.summary or {}), "solved": solved}) for run in line.runs
+        ]
+        _, middle, _ = replace(line, runs=tuple(runs)).band(beyond)
+        assert np.isnan(middle).tolist() == [False, not solved]
+
+
+def test_a_method_that_no_label_knows_comes_last(suite: Path, tmp_path: Path) -> None:
+    other = tmp_path / "suite"
+    shutil.copytree(suite, other)
+    manifest = other / "runs" / SUITE.runs[0].id / "manifest.json"
+    manifest.write_text(manifest.read_text().replace('"method": "hyq"', '"method": "mine"'))
+    lines = [line for line in SuiteResult.read(other).lines if line.is_main]
+    assert "mine" in [line.method for line in lines]
+
+
 def test_the_figure_is_drawn(suite: Path, tmp_path: Path) -> None:
     draw_suite(SuiteResult.read(suite), tmp_path / "figure.png")
     assert (tmp_path / "figure.png").read_bytes().startswith(b"\x89PNG")

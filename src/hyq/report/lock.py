@@ -23,15 +23,15 @@ def result_table(results: Sequence[RunResult]) -> Table:
     )
     table.add_column("method")
     table.add_column("data")
-    for name in ("H", "anti", "seed", "solved", "return", "online", "offline", "iter", "sec"):
+    for name in ("H", "seed", "solved", "return", "online", "offline", "iter", "sec"):
         table.add_column(name, justify="right")
     for result in results:
         spec, summary = result.spec, result.summary
+        anti = spec["anti_reward_probability"]
         cells = [
-            method_name(spec["method"]),
-            spec["data"],
+            spec["method"],
+            spec["data"] if anti == 0.5 else f"{spec['data']}, anti-reward {anti:g}",
             str(spec["horizon"]),
-            f"{spec['anti_reward_probability']:g}",
             str(spec["seed"]),
         ]
         if summary is None:
