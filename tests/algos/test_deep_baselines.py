@@ -291,6 +291,16 @@ def test_settings_that_make_the_method_are_refused(method: str, setting: str) ->
         configured(method, "default", **given)
 
 
+def test_targets_are_kept_within_the_range_of_values() -> None:
+    batch, learner = problem(ACTIONS)
+    outputs = learner.outputs(batch.rows.observation)
+    free = TemporalDifference().judge(outputs, batch, learner)  # type: ignore[arg-type]
+    bounded = TemporalDifference(value_range=(-0.1, 0.1)).judge(outputs, batch, learner)  # type: ignore[arg-type]
+    target = free.value - free.td_error
+    assert np.abs(target).max() > 0.1
+    np.testing.assert_allclose(bounded.value - bounded.td_error, target.clip(-0.1, 0.1), atol=1e-6)
+
+
 @pytest.mark.parametrize("name", ["hyq", "cql"])
 def test_learning_that_diverges_is_stopped(name: str) -> None:
     config = replace(SMALL, learning_rate=schedule(1e20))

@@ -10,7 +10,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from hyq.algos.deep_config import DeepConfig
+from hyq.algos.deep_config import PRESETS, DeepConfig
 from hyq.algos.hyq_dqn import Judged, Report, TemporalDifference, Training
 from hyq.core.errors import HyqError
 from hyq.core.schedules import PiecewiseLinear, schedule
@@ -171,9 +171,11 @@ def test_schedules_are_read_at_the_online_step(monkeypatch: pytest.MonkeyPatch) 
         beta=PiecewiseLinear(((40, 1.0), (140, 0.0))),
         importance=PiecewiseLinear(((0, 0.0), (240, 1.0))),
         learning_rate=PiecewiseLinear(((0, 1e-3), (200, 1e-4))),
+        gamma=PiecewiseLinear(((0, 0.5), (240, 0.9))),
+        pessimism=PiecewiseLinear(((0, 1.0), (240, 0.0))),
     )
     training, spy = spied(config, make_lanes("CartPole-v1", 2), CARTPOLE)
-    rates, exponents = [], []
+    rates, exponents, discounts, penalties = [], [], [], []
     step, sample = training.learner.step, HybridReplay.sample
 
     def spied_step(gradient: FloatArray, learning_rate: float) -> float:
@@ -182,7 +184,15 @@ def test_schedules_are_read_at_the_online_step(monkeypatch: pytest.MonkeyPatch) 
 
     def spied_sample(self: HybridReplay, *given: Any) -> Batch:
         exponents.append(given[2])
+        discounts.append(given[3])
         return sample(self, *given)
+
+    class Penalty(PiecewiseLinear):
+        def __call__(self, time: float) -> float:
+            penalties.append(time)
+            return super().__call__(time)
+
+    training.config = replace(config, pessimism=Penalty(config.pessimism.knots))
 
     monkeypatch.setattr(training.learner, "step", spied_step)
     monkeypatch.setattr(HybridReplay, "sample", spied_sample)
@@ -190,8 +200,25 @@ def test_schedules_are_read_at_the_online_step(monkeypatch: pytest.MonkeyPatch) 
     times = [0] * 30 + list(range(40, 240, 2))
     assert rates == [config.learning_rate(time) for time in times]
     assert exponents == [config.importance(time) for time in times]
+    assert discounts == [config.gamma(time) for time in times]
+    assert penalties == times
     for time, batch in zip(times, spy.batches, strict=True):
         assert abs(batch.offline - 16 * config.beta(time)) < 1
+
+
+def test_exploration_follows_its_schedule() -> None:
+    config = replace(
+        SMALL, lanes=4, epsilon=PiecewiseLinear(((400, 1.0), (401, 0.0))), beta=schedule(0),
+        pretraining=0, learning_starts=10_000, online_steps=800,
+    )  # fmt: skip
+    training = Training(config, make_lanes(Chain, 4), None, Streams(0))
+    list(training.run())
+    replay = training.replay.online.replay
+    slots = np.flatnonzero(replay.priorities())
+    rows, late = replay.gather(slots, 1, 1.0), slots % replay.length > 0.6 * replay.written.max()
+    greedy = rows.action == training.greedy(rows.observation)
+    assert greedy[late].all()
+    assert not greedy[~late].all()
 
 
 def test_exploration_leaves_steady_lanes_alone() -> None:
@@ -239,6 +266,72 @@ def test_rewards_are_compressed_for_learning_and_reported_raw() -> None:
     assert set(np.unique(rewards)) == {0.0, np.float32(math.log(2))}
     returns = {total for report in reports for _, total, _ in report.episodes}
     assert returns == {0.0, 1.0}
+
+
+def test_transitions_without_order_are_prepared_as_episodes_are() -> None:
+    """Actions count from 0, rewards are compressed, and an episode that terminated has no more."""
+    rows = Transitions.concatenate(
+        [
+            Transitions(
+                e.observation[:-1],
+                e.action,
+                e.reward,
+                1.0 - np.append(np.zeros(len(e.action) - 1), e.terminated).astype(np.float32),
+                e.observation[1:],
+            )
+            for e in chain_logs(20, 0.8, first_action=3)
+        ]
+    )
+    logs = Dataset(rows, np.zeros(len(rows), np.int64), {})
+    config = replace(SMALL, reward="signed-log", online_steps=0, beta=schedule(1))
+    lanes = make_lanes(Chain, 2, first_action=3)
+    training, spy = spied(config, lanes, logs)
+    list(training.run())
+    seen = Transitions.concatenate([batch.rows for batch in spy.batches])
+    assert set(np.unique(seen.action)) == {0, 1}
+    assert set(np.unique(seen.reward)) == {0.0, np.float32(math.log(2))}
+    np.testing.assert_allclose(seen.discount, np.where(seen.reward > 0, 0.0, 0.9))
+
+
+def test_a_life_that_the_logs_lost_costs_its_share() -> None:
+    lost = np.arange(len(CARTPOLE.action)) % 5 == 0
+    config = replace(SMALL, life_loss_discount=0.5, online_steps=0, beta=schedule(1))
+    training, spy = spied(config, make_lanes("CartPole-v1", 2), replace(CARTPOLE, life_lost=lost))
+    list(training.run())
+    discount = np.concatenate([batch.rows.discount for batch in spy.batches])
+    assert set(np.unique(discount.round(4))) >= {np.float32(0.45), np.float32(0.9)}
+
+
+def test_errors_are_reported_by_source_and_without_their_sign() -> None:
+    config = replace(SMALL, online_steps=60, learning_starts=0, report_every=60)
+    training, spy = spied(config, make_lanes("CartPole-v1", 2), CARTPOLE)
+    judged: list[tuple[int, FloatArray]] = []
+    inner = spy.inner
+
+    class Kept(TemporalDifference):
+        def judge(self, outputs: FloatArray, batch: Batch, learner: Learner) -> Judged:
+            found = inner.judge(outputs, batch, learner)
+            judged.append((batch.offline, found.td_error))
+            return found
+
+    spy.inner = Kept()
+    before, after = training.run()
+    of_logs = np.concatenate([np.abs(e[:n]) for n, e in judged[30:]])
+    own = np.concatenate([np.abs(e[n:]) for n, e in judged[30:]])
+    assert after.metrics["td_offline"] == pytest.approx(of_logs.mean(), rel=1e-5)
+    assert after.metrics["td_online"] == pytest.approx(own.mean(), rel=1e-5)
+    assert "td_online" not in before.metrics
+
+
+@pytest.mark.parametrize("standard", [True, False])
+def test_pixels_are_standardised_where_it_is_asked_for(standard: bool) -> None:
+    pictures = np.random.default_rng(0).integers(256, size=(5, 24, 24), dtype=np.uint8)
+    logs = Dataset.from_arrays(
+        pictures[:-1], np.zeros(4, int), np.zeros(4), pictures[1:], np.zeros(4)
+    )
+    config = replace(SMALL, standardise_pixels=standard, pretraining=2, online_steps=0)
+    training = Training(config, make_lanes(Screen, 2), logs, Streams(0))
+    assert (training.network.scaling.scale.ndim > 0) == standard
 
 
 @pytest.mark.parametrize("ends", [False, True])
@@ -569,3 +662,25 @@ def test_input_that_cannot_work_is_refused_before_any_step(
 def test_settings_that_cannot_run_are_refused(changes: dict[str, Any]) -> None:
     with pytest.raises(HyqError, match=next(iter(changes)).replace("_", "[_ ]")):
         replace(SMALL, **changes)
+
+
+def test_the_papers_preset_is_the_papers_table() -> None:
+    """Its last table, row by row; [a, b] are the ends of a schedule."""
+    paper = PRESETS["paper-montezuma"]
+    ends = {
+        name: (getattr(paper, name)(0), getattr(paper, name)(1e9))
+        for name in ("learning_rate", "beta", "epsilon", "importance", "gamma")
+    }
+    assert ends == {
+        "learning_rate": (1e-4, 1e-5),
+        "beta": (0.2, 0.01),
+        "epsilon": (0.25, 0.001),
+        "importance": (0.6, 1.0),
+        "gamma": (0.99, 0.99),
+    }
+    assert (paper.batch_size, paper.n_value, paper.n_target) == (32, 4, 10_000)
+    assert (paper.adam.weight_decay, paper.adam.max_gradient_norm) == (1e-5, 10.0)
+    assert paper.buffer_size == 2**20
+    assert (paper.priority_online, paper.priority_offline) == ((0.4, 1e-3), (1.0, 1e-4))
+    assert (paper.n_step, paper.n_step_offline, paper.pretraining) == (1, 1, 0)
+    assert paper.pessimism == schedule(0.0)

@@ -1,5 +1,6 @@
 """Hy-Q itself: what it collects, what it counts, what it regresses on, and that it learns."""
 
+import math
 from collections import deque
 from itertools import pairwise
 
@@ -196,6 +197,26 @@ def test_the_state_given_in_is_not_changed() -> None:
     data = uniform_dataset(mdp, 50, 0)
     list(HyQ(family, config).run(TabularEnv(4, mdp), data, Streams(0), before))
     assert len(before.online) == 0
+
+
+def test_targets_are_clipped_and_the_residual_is_a_mean_over_the_logs() -> None:
+    """Two steps of one state and action: the last pays 3, more than the range allows."""
+    one = np.zeros(1, np.int64)
+    rows = Transitions(
+        np.array([0, 0, 0]),
+        np.zeros(3, int),
+        np.array([0.0, 3.0, 1.0]),
+        np.ones(3),
+        np.zeros(3, int),
+    )
+    data = Dataset(rows, np.array([0, 1, 1]), {})
+    family, config = TabularClass(1, 1), HyQConfig(collection="none", value_range=(0.0, 2.0))
+    functions, report = fitted_q_iteration(
+        data, OnlineStore(), family, config, (family.zero(),) * 2, Streams(0), 1.0
+    )
+    assert functions[1].at(one, one) == pytest.approx(1.5)  # the mean of 3 clipped to 2, and of 1
+    assert functions[0].at(one, one) == pytest.approx(1.5)
+    assert report.offline_residual == pytest.approx(math.sqrt((0.25 + 0.25) / 3))
 
 
 @pytest.mark.parametrize(

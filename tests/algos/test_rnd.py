@@ -26,6 +26,7 @@ from hyq.algos.rnd import (
 )
 from hyq.core.errors import HyqError
 from hyq.core.seeding import Streams
+from hyq.core.targets import softmax
 from hyq.core.types import Array, FloatArray
 from hyq.envs.make import make_lanes
 from hyq.models.networks import NetworkSpec
@@ -241,6 +242,22 @@ def test_the_bonus_keeps_its_scale_whatever_the_scale_of_the_errors() -> None:
     for errors in novelty[1:]:
         sums.append(0.9 * sums[-1] + errors)
     np.testing.assert_allclose(bonus, novelty / np.std(sums))
+
+
+def test_the_bonus_is_discounted_as_intrinsic_returns_are() -> None:
+    config = replace(SMALL, gamma_intrinsic=0.5, gamma_extrinsic=0.9)
+    errors = np.ones((1, SMALL.lanes))
+    scale = training(config)._scale
+    scale(errors)
+    scale(errors)
+    np.testing.assert_allclose(scale.arrays()["sum"], 1.5)
+
+
+def test_a_policy_begins_as_good_as_uniform() -> None:
+    run = training()
+    seen = np.random.default_rng(0).random((64, *run.lanes.observation.shape[1:]))
+    policy = softmax(run.learner.outputs(seen.astype(np.float32))[:, : run.actions])
+    np.testing.assert_allclose(policy, 1 / run.actions, atol=0.01)
 
 
 def weights(run: Training) -> FloatArray:

@@ -6,18 +6,21 @@ import sys
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from hyq.algos.base import Snapshot
 from hyq.algos.deep_config import PRESETS
 from hyq.algos.hyq_dqn import Training
 from hyq.core.errors import HyqError
 from hyq.core.seeding import Streams
 from hyq.data.dataset import Dataset
 from hyq.envs.make import make_lanes
-from hyq.experiments import deep
+from hyq.experiments import deep, trainings
+from hyq.experiments.checkpoint import RingCheckpoint, load_arrays, save_arrays
 from hyq.experiments.deep import DeepRun
 from hyq.experiments.records import RunDirectory
 from hyq.models.policy import DeepPolicy
@@ -105,6 +108,20 @@ def test_a_checkpoint_keeps_only_what_the_ring_still_holds(tmp_path: Path) -> No
     assert parts[0].name != "part-00001.safetensors"
 
 
+def test_a_part_is_kept_while_any_lane_still_needs_it(tmp_path: Path) -> None:
+    """Short episodes fill a lane faster: 2 of 12 slots here are as old as 20 of 12 there."""
+    checkpoint = RingCheckpoint(tmp_path / "checkpoint")
+    for written in ([10, 2], [20, 4], [30, 6]):
+        appended = {"written": np.array(written)}
+        online = SimpleNamespace(replay=SimpleNamespace(length=12))
+        training = SimpleNamespace(
+            snapshot=lambda appended=appended: Snapshot({}, appended),
+            replay=SimpleNamespace(online=online),
+        )
+        checkpoint.save(training, {})  # type: ignore[arg-type]
+    assert len(list((tmp_path / "checkpoint").glob("part-*"))) == 3
+
+
 def test_a_half_written_checkpoint_is_not_looked_at(tmp_path: Path) -> None:
     list(islice(deep.start(SMALL, tmp_path / "run", checkpoint_seconds=0), 3))
     checkpoint = tmp_path / "run" / "checkpoint"
@@ -162,6 +179,43 @@ def test_the_threshold_is_confirmed_and_can_end_the_run(tmp_path: Path) -> None:
     assert last.summary is not None
     assert last.summary["solved_at"] == 0, "the first evaluation is after pretraining"
     assert "confirming_return" in last.row
+
+
+def test_a_threshold_that_fresh_episodes_do_not_confirm_is_not_reached(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[int, tuple[str | int, ...]]] = []
+
+    def lucky(env: Any, greedy: Any, episodes: int, streams: Streams, **kwargs: Any) -> Any:
+        asked.append((episodes, streams.prefix))
+        return np.full(episodes, -100.0 if streams.prefix[0] == "evaluate" else -120.0)
+
+    monkeypatch.setattr(trainings, "play", lucky)
+    last = list(deep.start(replace(SMALL, threshold=-110.0), tmp_path / "run"))[-1]
+    assert last.summary is not None
+    assert not last.summary["solved"]
+    assert asked[:2] == [(2, ("evaluate", 1)), (100, ("confirm", 1))]
+
+
+def test_the_recent_return_is_that_of_the_last_hundred_episodes(tmp_path: Path) -> None:
+    spec = replace(SMALL, env="CartPole-v1", data=None, method="dqn", online_steps=6000, lanes=8,
+                   report_every=2000, evaluation_episodes=0, learning_starts=10_000)  # fmt: skip
+    last = list(deep.start(spec, tmp_path / "run"))[-1]
+    rows = RunDirectory.open(tmp_path / "run").rows
+    returns = [total for row in rows for _, total, _ in row["episodes"]]
+    assert len(returns) > 150
+    assert last.row["recent_return"] == pytest.approx(np.mean(returns[-100:]))
+
+
+def test_the_time_of_a_run_that_went_on_counts_from_its_beginning(tmp_path: Path) -> None:
+    list(islice(deep.start(SMALL, tmp_path / "run", checkpoint_seconds=0), 2))
+    state = load_arrays(tmp_path / "run" / "checkpoint" / "state.safetensors")
+    about = json.loads(state["about"].tobytes()) | {"elapsed": 1000.0}
+    state["about"] = np.frombuffer(json.dumps(about).encode(), np.uint8)
+    save_arrays(tmp_path / "run" / "checkpoint" / "state.safetensors", state)
+    *_, last = deep.resume(tmp_path / "run")
+    assert last.summary is not None
+    assert last.summary["wall_seconds"] > 1000.0
 
 
 def test_random_actions_of_an_evaluation_begin_with_the_first_action() -> None:

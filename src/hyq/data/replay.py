@@ -82,7 +82,7 @@ class Replay:
         before = 2 * np.arange(len(rows))
         replay._write(before, rows.observation, 0, 0.0, 1.0, 0)
         replay._write(
-            before + 1, rows.next_observation, rows.action, rows.reward, rows.discount > 0, 1
+            before + 1, rows.next_observation, rows.action, rows.reward, rows.discount, 1
         )
         replay.written += 2 * len(rows)
         replay._priorities.set(before, np.ones(len(rows)))
