@@ -4,7 +4,7 @@ The least-squares oracle learns the encoder (U, b) by *variable projection*: for
 best head is a small bounded least-squares problem with an exact solution, so the search runs over
 the encoder alone, by L-BFGS on all the data at once. Four choices make it reliable over a hundred
 backups, where an error of 0.01 a step would be 1.0 at the end; docs/algorithms/hyq_fqi.md measures
-each of them:
+all of them but the third:
 
 * the head lives in [0, V_max], which bounds f as the paper's class is bounded and forbids encodings
   that hardly differ but are told apart by huge weights;
