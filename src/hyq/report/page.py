@@ -63,8 +63,9 @@ def _chart(result: SuiteResult) -> dict[str, Any]:
         if line.is_offline:
             entry["level"] = float(np.median(line.returns))
         else:
-            bands = (np.round(band, 4).tolist() for band in line.band(grid))
-            entry["low"], entry["middle"], entry["high"] = bands
+            band = np.stack(line.band(grid)).round(4)
+            known = ~np.isnan(band[0])  # up to where the last of its runs ended
+            entry["low"], entry["middle"], entry["high"] = band[:, known].tolist()
         series.append(entry)
     return {
         "panels": [panel_title(panel) for panel in result.panels],
