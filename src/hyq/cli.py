@@ -14,6 +14,7 @@ for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(_variable, "1")
 
 from collections.abc import Callable, Iterator, Sequence
+from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -540,8 +541,13 @@ def _parsed(verb: str, words: list[str]) -> Callable[[], Any]:
 
 
 def _no_verb(words: list[str]) -> int:
+    if words == ["--version"]:
+        console.print(version("hyq"), highlight=False)
+        return 0
     if words and words[0] not in ("-h", "--help"):
-        raise HyqError(f"no verb {words[0]!r}: choose from {', '.join(VERBS)} (hyq --help)")
+        near = [verb for verb in VERBS if verb.split()[0] == words[0]] or list(VERBS)
+        said = " ".join(words[:2]) if len(near) < len(VERBS) else words[0]
+        raise HyqError(f"no verb {said!r}: choose from {', '.join(near)} (hyq --help)")
     console.print("hyq: one policy from logged data and live interaction together\n")
     for name, function in VERBS.items():
         summary = (function.__doc__ or "").splitlines()[0]

@@ -81,9 +81,7 @@ class Replay:
         replay = cls(1, 2 * len(rows) + 1, rows.observation.shape[1:], rows.observation.dtype)
         before = 2 * np.arange(len(rows))
         replay._write(before, rows.observation, 0, 0.0, 1.0, 0)
-        replay._write(
-            before + 1, rows.next_observation, rows.action, rows.reward, rows.discount, 1
-        )
+        replay._write(before + 1, rows.next_observation, rows.action, rows.reward, rows.discount, 1)
         replay.written += 2 * len(rows)
         replay._priorities.set(before, np.ones(len(rows)))
         return replay
