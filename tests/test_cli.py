@@ -86,7 +86,7 @@ def test_bad_input_is_one_line_and_writes_nothing(
 def test_missing_things_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "--out" in complaint(["run", "lock"], capsys)
     assert "not a run" in complaint(["resume", str(tmp_path)], capsys)
-    assert "not a dataset" in complaint(["data", "show", str(tmp_path / "none")], capsys)
+    assert "no dataset" in complaint(["data", "show", str(tmp_path / "none")], capsys)
     assert "at least one run" in complaint(["report"], capsys)
 
 

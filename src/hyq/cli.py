@@ -30,11 +30,10 @@ from hyq.core.files import read_json
 from hyq.core.seeding import Streams
 from hyq.core.types import Transitions
 from hyq.data.episodes import Episodes
-from hyq.data.logs import load_logs
 from hyq.envs.combination_lock import LockSpec
 from hyq.experiments import deep, lock, rnd, runs, trainings
 from hyq.experiments.deep import DeepRun
-from hyq.experiments.deep_data import dataset_names
+from hyq.experiments.deep_data import dataset_names, named_logs
 from hyq.experiments.launch import Event, SuiteDirectory, launch, pending
 from hyq.experiments.methods import METHODS
 from hyq.experiments.montezuma_data import (
@@ -389,9 +388,9 @@ def data_show(path: Directory) -> None:
     """Check a dataset against its hashes and print what is in it.
 
     Args:
-        path: The dataset's directory.
+        path: The dataset's directory, or a name of 'hyq data list'.
     """
-    logs = load_logs(path)
+    logs = named_logs(str(path), seed=0)
     if isinstance(logs, Episodes):
         rows: Episodes | Transitions = logs
         ended, kind = logs.terminated, {"episodes": f"{len(logs.length):,}"}

@@ -167,7 +167,7 @@ class Training:
         if logs is not None:
             check_logs(logs, env)
         elif config.beta.range[1] > 0:
-            raise HyqError("beta is above 0 without logs: give a dataset, or set beta to 0")
+            raise HyqError("beta is above 0 without logs: give a dataset, or learn with method dqn")
         elif config.pretraining:
             raise HyqError("pretraining is on logs: give a dataset, or set pretraining to 0")
         self.lanes = Lanes(
