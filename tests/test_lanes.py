@@ -13,7 +13,7 @@ from hyq.core.errors import HyqError
 from hyq.core.seeding import Streams
 from hyq.core.types import Array
 from hyq.envs.make import make_lanes
-from hyq.rollout import Lanes, Outcome, play
+from hyq.rollout import Lanes, Outcome, lanes_to_play, play
 
 
 class Diary(gym.Env[Array, Any]):
@@ -222,6 +222,10 @@ def test_playing_counts_the_first_episodes_of_every_lane(episodes: int) -> None:
         length = 2 + int(number) % 9
         expected.append(length + length * (length + 1) / 2)
     assert sorted(returns) == sorted(expected)
+
+
+def test_lanes_share_episodes_evenly() -> None:
+    assert [lanes_to_play(n) for n in (0, 1, 20, 32, 33, 100)] == [1, 1, 20, 32, 17, 25]
 
 
 class Endless(Diary):

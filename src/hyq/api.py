@@ -20,7 +20,7 @@ from hyq.data.logs import Logs
 from hyq.envs.make import EnvFactory, make_lanes
 from hyq.experiments.deep_data import named_logs
 from hyq.models.policy import DeepPolicy
-from hyq.rollout import play
+from hyq.rollout import lanes_to_play, play
 
 
 def train(
@@ -63,7 +63,7 @@ def train(
     best: tuple[float, DeepPolicy] | None = None
     with (
         closing(make_lanes(env, config.lanes)) as lanes,
-        closing(make_lanes(env, min(max(evaluation_episodes, 1), 16))) as examination,
+        closing(make_lanes(env, lanes_to_play(evaluation_episodes))) as examination,
         _bar(progress) as bar,
     ):
         training = Training(config, lanes, logs, streams, DEEP_METHODS[method].objective(config))

@@ -236,6 +236,16 @@ class Lanes:
             )
 
 
+MOST_LANES = 32
+"""Played at a time; the network sees a batch, and more would hardly be faster."""
+
+
+def lanes_to_play(episodes: int) -> int:
+    """Return how many lanes share `episodes` evenly: a lane without one left would play on idly."""
+    rounds = max(1, -(-episodes // MOST_LANES))
+    return max(1, -(-episodes // rounds))
+
+
 def play(
     env: VectorEnv,
     greedy: Callable[[Array], Array],

@@ -23,7 +23,7 @@ from hyq.experiments.deep import deep_run
 from hyq.experiments.records import RunDirectory
 from hyq.experiments.rnd import rnd_run
 from hyq.models.policy import DESCRIPTION, DeepPolicy
-from hyq.rollout import play
+from hyq.rollout import lanes_to_play, play
 
 FORMAT = "hyq-film-1"
 FILE = "film.json"
@@ -195,7 +195,7 @@ def play_returns(actor: Actor, episodes: int, seed: int) -> FloatArray:
     """Let the policy play where nobody looks; return the sum of rewards of each episode."""
     scene, network = actor.scene, actor.policy.network
     parameters = scene.parameters or {}
-    lanes = make_lanes(scene.env, min(episodes, 16), wrappers=scene.wrappers, **parameters)
+    lanes = make_lanes(scene.env, lanes_to_play(episodes), wrappers=scene.wrappers, **parameters)
     with closing(lanes):
         frame = lanes.single_observation_space.shape or ()
         stack = network.shape[0] if len(network.shape) == len(frame) + 1 else 1

@@ -22,7 +22,7 @@ from hyq.core.types import Array, FloatArray
 from hyq.envs.make import VectorEnv
 from hyq.experiments.records import RunDirectory
 from hyq.models.policy import DeepPolicy
-from hyq.rollout import play
+from hyq.rollout import lanes_to_play, play
 
 CONFIRMING_EPISODES = 100
 """Fresh episodes that must confirm a threshold, so that no lucky evaluation counts."""
@@ -220,7 +220,7 @@ class Judge(Generic[T]):
 
     def _play(self, episodes: int, name: str, number: int) -> FloatArray:
         if self._env is None:
-            self._env = self._spec.lanes_of(min(self._spec.evaluation_episodes, 16))
+            self._env = self._spec.lanes_of(lanes_to_play(self._spec.evaluation_episodes))
         config, streams = self._spec.config, Streams(self._spec.seed).below(name, number)
         return play(
             self._env,
