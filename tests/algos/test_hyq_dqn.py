@@ -15,7 +15,7 @@ from hyq.algos.hyq_dqn import Judged, Report, TemporalDifference, Training
 from hyq.core.errors import HyqError
 from hyq.core.schedules import PiecewiseLinear, schedule
 from hyq.core.seeding import Streams
-from hyq.core.types import Array, FloatArray, Transitions
+from hyq.core.types import Array, FloatArray, IntArray, Transitions
 from hyq.data.dataset import Dataset
 from hyq.data.episodes import Episode, Episodes
 from hyq.data.hybrid import Batch, HybridReplay, MixForm
@@ -206,32 +206,31 @@ def test_schedules_are_read_at_the_online_step(monkeypatch: pytest.MonkeyPatch) 
         assert abs(batch.offline - 16 * config.beta(time)) < 1
 
 
-def test_exploration_follows_its_schedule() -> None:
+def explored(**changes: Any) -> tuple[Training, Transitions, IntArray, FloatArray]:
+    """Act in four lanes without learning; return what was done, by which lane, and how late."""
     config = replace(
-        SMALL, lanes=4, epsilon=PiecewiseLinear(((400, 1.0), (401, 0.0))), beta=schedule(0),
-        pretraining=0, learning_starts=10_000, online_steps=800,
+        SMALL, lanes=4, beta=schedule(0), pretraining=0, learning_starts=10_000, online_steps=800,
+        **changes,
     )  # fmt: skip
     training = Training(config, make_lanes(Chain, 4), None, Streams(0))
     list(training.run())
     replay = training.replay.online.replay
     slots = np.flatnonzero(replay.priorities())
-    rows, late = replay.gather(slots, 1, 1.0), slots % replay.length > 0.6 * replay.written.max()
+    lane, slot = np.divmod(slots, replay.length)
+    return training, replay.gather(slots, 1, 1.0), lane, slot / replay.written[lane]
+
+
+def test_exploration_follows_its_schedule() -> None:
+    until_half = PiecewiseLinear(((400, 1.0), (401, 0.0)))
+    training, rows, _, time = explored(epsilon=until_half)
     greedy = rows.action == training.greedy(rows.observation)
-    assert greedy[late].all()
-    assert not greedy[~late].all()
+    assert greedy[time > 0.6].all()
+    assert not greedy[time < 0.4].all()
 
 
 def test_exploration_leaves_steady_lanes_alone() -> None:
-    config = replace(
-        SMALL, lanes=4, epsilon=schedule(1.0), steady_lanes=1, steady_epsilon=0.0, beta=schedule(0),
-        pretraining=0, learning_starts=10_000, online_steps=800,
-    )  # fmt: skip
-    training = Training(config, make_lanes(Chain, 4), None, Streams(0))
-    list(training.run())
-    replay = training.replay.online.replay
-    slots = np.flatnonzero(replay.priorities())
-    rows, lanes = replay.gather(slots, 1, 1.0), slots // replay.length
-    steady = lanes == 0
+    training, rows, lane, _ = explored(epsilon=schedule(1.0), steady_lanes=1, steady_epsilon=0.0)
+    steady = lane == 0
     np.testing.assert_array_equal(rows.action[steady], training.greedy(rows.observation[steady]))
     assert 0.4 < rows.action[~steady].mean() < 0.6
 
