@@ -48,7 +48,8 @@ def draw_suite(result: SuiteResult, path: Path) -> None:
         if result.shares_scale:
             axes.set_ylim(-0.03, 1.08)
         axes.set_title(panel_title(panel), loc="left")
-        axes.set_xlabel("online samples, roll-ins included")
+        on_lock = result.shares_scale
+        axes.set_xlabel("online samples, roll-ins included" if on_lock else "online steps")
         axes.grid(alpha=0.25)
         axes.spines[["top", "right"]].set_visible(False)
     all_axes[0].set_ylabel("return of the policy")

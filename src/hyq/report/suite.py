@@ -238,25 +238,30 @@ def _described_deep(runs: Sequence[RunResult]) -> Iterator[Described]:
             yield run, [problem], f"{label}, {quality} data", False
 
 
+def _short(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+
+
 def suite_table(result: SuiteResult, rng: np.random.Generator) -> Table:
     """Lay out one row a method and setting."""
     table = Table(title=result.title, title_justify="left", box=SIMPLE, padding=(0, 0, 0, 1))
     table.add_column("data" if len(result.panels) < 3 else "setting", no_wrap=True)
-    table.add_column("method")
+    table.add_column("method", min_width=8)
     for name in ("solved", "samples", "return", "95% interval", "sec"):
         table.add_column(name, justify="right", no_wrap=True)
     for line in result.lines:
         if not line.finished:
             continue
-        mean, low, high = line.interval(rng)
+        shown = "{:.3f}".format if result.shares_scale else _short
+        mean, low, high = map(shown, line.interval(rng))
         solve = line.samples_to_solve
         table.add_row(
             line.panel,
             line.label,
             f"{solve.solved}/{solve.runs}",
             "-" if line.is_offline else str(solve),
-            f"{mean:.3f}" if result.shares_scale else f"{mean:.4g}",
-            f"{low:.2f} to {high:.2f}" if result.shares_scale else f"{low:.3g} to {high:.3g}",
+            mean,
+            f"{low} to {high}",
             f"{line.seconds:,.0f}",
         )
     return table
