@@ -339,5 +339,5 @@ def test_an_environment_without_vectors_or_finite_actions_is_refused() -> None:
         next(BRIEE().run(TabularEnv(2, mdp), data, Streams(0)))
     env = lanes(2)
     env.single_action_space = gym.spaces.Box(-1.0, 1.0, (1,))
-    with pytest.raises(HyqError, match="finitely many actions"):
+    with pytest.raises(HyqError, match="actions must be Discrete"):
         next(BRIEE().run(env, data, Streams(0)))

@@ -140,3 +140,5 @@ def test_a_directory_below_a_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(HyqError, match="cannot write"), new_directory(tmp_path / "file" / "new"):
         pass
     assert (tmp_path / "file").read_text() == "kept"
+    with pytest.raises(HyqError, match="cannot write"):
+        write_bytes(tmp_path / "nowhere" / "file", b"")

@@ -24,9 +24,10 @@ def check_free(path: Path) -> None:
 def new_directory(path: Path) -> Iterator[Path]:
     """Fill a hidden sibling of `path`, then rename it into place; refuse to replace anything."""
     check_free(path)
-    with _disk_full_as_error(path):
+    with _disk_full_as_error(path, errno.ENOENT):
         path.parent.mkdir(parents=True, exist_ok=True)
         draft = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
+    with _disk_full_as_error(path):
         try:
             yield draft
             draft.chmod(0o755)
@@ -37,7 +38,7 @@ def new_directory(path: Path) -> Iterator[Path]:
 
 def write_bytes(path: Path, content: bytes) -> None:
     """Write a whole file or nothing, replacing what was there."""
-    with _disk_full_as_error(path):
+    with _disk_full_as_error(path, errno.ENOENT):
         draft = path.with_name(f".{path.name}.draft")
         try:
             with draft.open("wb") as file:
@@ -89,12 +90,13 @@ def file_digest(path: Path) -> str:
 
 
 @contextlib.contextmanager
-def _disk_full_as_error(path: Path) -> Iterator[None]:
+def _disk_full_as_error(path: Path, *more: int) -> Iterator[None]:
+    """Say in one line that `path` cannot be written; `more` numbers mean the same where it is so."""
     try:
         yield
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise HyqError(f"no space left to write {path}: free some disk space") from None
-        if error.errno in (errno.EACCES, errno.EROFS, errno.ENOTDIR, errno.EEXIST, errno.ENOENT):
+        if error.errno in (errno.EACCES, errno.EROFS, errno.ENOTDIR, errno.EEXIST, *more):
             raise HyqError(f"cannot write {path}: {error.strerror}") from None
         raise
