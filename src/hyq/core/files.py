@@ -91,7 +91,7 @@ def file_digest(path: Path) -> str:
 
 @contextlib.contextmanager
 def _disk_full_as_error(path: Path, *more: int) -> Iterator[None]:
-    """Say in one line that `path` cannot be written; `more` numbers mean the same where it is so."""
+    """Say in one line that `path` cannot be written; so do the error numbers in `more`, here."""
     try:
         yield
     except OSError as error:
