@@ -91,7 +91,7 @@ def file_digest(path: Path) -> str:
 
 @contextlib.contextmanager
 def _disk_full_as_error(path: Path, *more: int) -> Iterator[None]:
-    """Say in one line that `path` cannot be written; so do the error numbers in `more`, here."""
+    """Say in one line that `path` cannot be written, for the usual reasons and those in `more`."""
     try:
         yield
     except OSError as error:
