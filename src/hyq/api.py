@@ -82,7 +82,7 @@ def train(
                 best = mean, training.policy()
             bar.update(
                 task,
-                completed=report.online_steps or report.updates,
+                completed=report.online_steps if config.online_steps else report.updates,
                 description=f"{method}: return {mean:.1f}",
             )
             on_report(report, mean)

@@ -57,9 +57,10 @@ from hyq.experts.lock import LockData, lock_dataset
 from hyq.models.learners import check_device
 from hyq.report.ablations import report_ablations
 from hyq.report.deep import deep_table, draw_deep_curves, watch_deep
+from hyq.report.evaluate import evaluate
 from hyq.report.figure import draw_suite
 from hyq.report.film import film
-from hyq.report.inspect import data_inspect, evaluate
+from hyq.report.inspect import data_inspect
 from hyq.report.lock import draw_learning_curves, result_table
 from hyq.report.montezuma import report_montezuma
 from hyq.report.page import write_page

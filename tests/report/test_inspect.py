@@ -14,7 +14,8 @@ from hyq.experiments import lock_coverage, theory
 from hyq.experiments.theory import Case, Plan
 from hyq.experts.lock import lock_dataset
 from hyq.report.episodes import EpisodesInspection, verdict
-from hyq.report.inspect import data_inspect, evaluate
+from hyq.report.evaluate import evaluate
+from hyq.report.inspect import data_inspect
 from hyq.report.theory import curve, read_rows, report_theory, reproduce_theory, slope
 from tests.coverage.test_cells import mixture, roaming
 

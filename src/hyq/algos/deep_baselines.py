@@ -168,7 +168,7 @@ class DeepMethod:
     summary: str
     objective: Callable[[DeepConfig], Objective]
     adjust: Callable[[DeepConfig], DeepConfig]
-    fixed: frozenset[str] = frozenset()
+    fixed: tuple[str, ...] = ()
     """Settings that belong to the method and are not for others to choose."""
 
 
@@ -223,25 +223,25 @@ DEEP_METHODS: dict[str, DeepMethod] = {
         _unchanged,
     ),
     "dqn": DeepMethod(
-        "Q-learning without the logs", _temporal_difference, _online_alone, frozenset({"beta"})
+        "Q-learning without the logs", _temporal_difference, _online_alone, fixed=("beta",)
     ),
     "offline": DeepMethod(
         "Q-learning on the logs alone, with as many updates as Hy-Q",
         _temporal_difference,
         _logs_alone,
-        frozenset({"beta"}),
+        fixed=("beta",),
     ),
     "bc": DeepMethod(
         "behaviour cloning of the logs",
         lambda config: BehaviourCloning(),
         _logs_alone_drawn_uniformly,
-        frozenset({"beta", "pessimism"}),
+        fixed=("beta", "pessimism"),
     ),
     "cql": DeepMethod(
         "conservative Q-learning on the logs alone",
         _temporal_difference,
         _conservatively,
-        frozenset({"beta"}),
+        fixed=("beta",),
     ),
     "dqfd": DeepMethod(
         "deep Q-learning from demonstrations: the logs are taken for an expert's",
@@ -252,7 +252,7 @@ DEEP_METHODS: dict[str, DeepMethod] = {
         "implicit Q-learning on the logs alone",
         lambda config: ImplicitQ(config.loss),
         _logs_alone_drawn_uniformly,
-        frozenset({"beta", "pessimism"}),
+        fixed=("beta", "pessimism"),
     ),
 }
 """Every deep method by name."""
@@ -283,8 +283,8 @@ def configured(method: str, preset: str, *, with_logs: bool = True, **settings: 
         settings["network"] = NETWORKS[network]
     given = replace(PRESETS[preset], **settings)
     adjusted = DEEP_METHODS[method].adjust(given)
-    for name in sorted(DEEP_METHODS[method].fixed & settings.keys()):
-        if getattr(adjusted, name) != getattr(given, name):
+    for name in DEEP_METHODS[method].fixed:
+        if name in settings and getattr(adjusted, name) != getattr(given, name):
             raise HyqError(f"{method} sets {name} itself: leave it out")
     kept = settings.keys() - {"online_steps", "pretraining"}
     return replace(adjusted, **{name: settings[name] for name in kept})

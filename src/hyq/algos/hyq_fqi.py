@@ -102,7 +102,7 @@ class HyQ(Generic[F]):
     ) -> Iterator[Step[HyQState[F]]]:
         """Alternate between collecting with the greedy policy and regressing on all data."""
         if isinstance(env.single_action_space, gym.spaces.Discrete):
-            action_count(env.single_action_space)
+            action_count(env.single_action_space)  # functions of all actions count them from 0
         if state is None:
             zeros = (self.family.zero(),) * offline.horizon
             state = HyQState(0, zeros, OnlineStore(), 0)
