@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hyq.cli import VERBS, main
+from hyq.cli import VERBS, main, summary
 from hyq.data.episodes import Episodes
 
 QUICK = ["--horizon", "6", "--offline-samples", "6000"]
@@ -36,7 +36,28 @@ def test_every_verb_teaches(verb: str, capsys: pytest.CaptureFixture[str]) -> No
     with pytest.raises(SystemExit) as stop:
         main([*verb.split(), "--help"])
     assert stop.value.code == 0
-    assert f"usage: hyq {verb}" in capsys.readouterr().out
+    taught = capsys.readouterr().out
+    assert f"usage: hyq {verb}" in taught
+    assert len(summary(verb)) > 20
+    assert summary(verb) in " ".join(taught.split())
+
+
+def test_help_does_not_wait_for_pytorch() -> None:
+    script = """
+import sys
+from hyq.cli import main
+main(["--help"])
+print(sorted({"torch", "numpy", "scipy", "matplotlib"} & set(sys.modules)))
+"""
+    told = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True)
+    assert told.stdout.decode().splitlines()[-1] == "[]"
+
+
+def test_what_a_preset_decides_is_not_called_none(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["run", "deep", "--help"])
+    taught = " ".join(capsys.readouterr().out.replace("│", " ").split())
+    assert "Steps between two updates. (as in the preset)" in taught
 
 
 def test_run_report_and_data_go_together(

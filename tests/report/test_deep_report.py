@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from hyq.cli import main, report_suite
+from hyq.cli import main
+from hyq.commands.suites import report_suite
 from hyq.experiments import deep
 from hyq.experiments.deep import DeepRun
 from hyq.experiments.launch import SuiteDirectory, launch, pending

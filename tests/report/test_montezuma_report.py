@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-import hyq.cli
+import hyq.commands.suites
 import hyq.experiments.montezuma_suite
 from hyq.cli import main
 from hyq.core.errors import HyqError
@@ -175,8 +175,8 @@ def test_one_command_runs_films_and_reports(
         rollout=16,
     )
     chosen = Suite("montezuma", "Tiny", (tiny,))
-    monkeypatch.setattr(hyq.cli, "montezuma_suite", lambda online_steps: chosen)
-    monkeypatch.setattr(hyq.cli, "launch", launch_here)
+    monkeypatch.setattr(hyq.commands.suites, "montezuma_suite", lambda online_steps: chosen)
+    monkeypatch.setattr(hyq.commands.suites, "launch", launch_here)
     monkeypatch.setattr(hyq.experiments.montezuma_suite, "FILM_EPISODES", 2)
     out = SuiteDirectory.prepare(tmp_path / "suite", chosen).path
     write_json(out / DATASETS, {})

@@ -21,6 +21,7 @@ from hyq.experiments.checkpoint import RingCheckpoint
 from hyq.experiments.deep_data import named_logs
 from hyq.experiments.records import RunDirectory
 from hyq.experiments.trainings import (
+    FromPreset,
     Progress,
     as_file_name,
     check_settings,
@@ -48,73 +49,73 @@ class DeepRun:
     An option below that is not given is as there."""
     seed: int = 0
     """Chooses every random number of the run."""
-    online_steps: int | None = None
+    online_steps: FromPreset[int] = None
     """Steps to take in the environment."""
-    beta: str | None = None
+    beta: FromPreset[str] = None
     """Share of each minibatch that comes from the logs: a number, or knots '0:0.5, 1e5:0.2'."""
-    mix: Literal["split", "coin"] | None = None
+    mix: FromPreset[Literal["split", "coin"]] = None
     """split: the exact share in every minibatch; coin: all or nothing, as the paper has it."""
-    epsilon: str | None = None
+    epsilon: FromPreset[str] = None
     """Chance that a random action begins: a number or knots."""
-    hold: int | None = None
+    hold: FromPreset[int] = None
     """Longest time in steps that a random action is held; 1 holds none."""
-    learning_rate: str | None = None
+    learning_rate: FromPreset[str] = None
     """Of Adam: a number or knots."""
-    importance: str | None = None
+    importance: FromPreset[str] = None
     """Exponent of the importance weights: a number or knots."""
-    pretraining: int | None = None
+    pretraining: FromPreset[int] = None
     """Updates on the logs alone before the first step."""
-    gamma: str | None = None
+    gamma: FromPreset[str] = None
     """Discount factor: a number or knots."""
-    n_value: int | None = None
+    n_value: FromPreset[int] = None
     """Steps between two updates."""
-    n_target: int | None = None
+    n_target: FromPreset[int] = None
     """Steps between two updates of the target network."""
-    batch_size: int | None = None
+    batch_size: FromPreset[int] = None
     """Transitions in a minibatch."""
-    n_step: int | None = None
+    n_step: FromPreset[int] = None
     """Rewards summed before bootstrapping, online; more than one is biased off-policy."""
-    n_step_offline: int | None = None
+    n_step_offline: FromPreset[int] = None
     """The same for the logs."""
-    loss: Literal["huber", "squared"] | None = None
+    loss: FromPreset[Literal["huber", "squared"]] = None
     """Of the Bellman error."""
-    double: bool | None = None
+    double: FromPreset[bool] = None
     """Double Q-learning."""
-    value_range: tuple[float, float] | None = None
+    value_range: FromPreset[tuple[float, float]] = None
     """Bounds of the values, where they are known."""
-    reward: Literal["raw", "signed-log"] | None = None
+    reward: FromPreset[Literal["raw", "signed-log"]] = None
     """Scale of the rewards that are learned from."""
-    pessimism: str | None = None
+    pessimism: FromPreset[str] = None
     """Weight of CQL's penalty on the logs: a number or knots."""
-    priority_online: tuple[float, float] | None = None
+    priority_online: FromPreset[tuple[float, float]] = None
     """Exponent and epsilon of prioritised replay; exponent 0 draws uniformly."""
-    priority_offline: tuple[float, float] | None = None
+    priority_offline: FromPreset[tuple[float, float]] = None
     """The same for the logs."""
-    buffer_size: int | None = None
+    buffer_size: FromPreset[int] = None
     """Slots for online observations."""
-    learning_starts: int | None = None
+    learning_starts: FromPreset[int] = None
     """Steps before the first update."""
-    lanes: int | None = None
+    lanes: FromPreset[int] = None
     """Environments stepped together."""
-    stack: int | None = None
+    stack: FromPreset[int] = None
     """Newest frames that make one observation."""
-    shrink_by: int | None = None
+    shrink_by: FromPreset[int] = None
     """Factor by which frames of bytes are shrunk."""
-    steady_lanes: int | None = None
+    steady_lanes: FromPreset[int] = None
     """How many of them explore with a chance of only 0.01, whatever epsilon says."""
-    network: Literal["nature", "small", "normalised"] | None = None
+    network: FromPreset[Literal["nature", "small", "normalised"]] = None
     """Layers for images: of Mnih et al. (2015), or two small kinds for pictures of 42x42."""
-    standardise_pixels: bool | None = None
+    standardise_pixels: FromPreset[bool] = None
     """Scale each pixel by its mean and deviation in the logs."""
-    life_loss_discount: float | None = None
+    life_loss_discount: FromPreset[float] = None
     """Share of the value that goes on beyond a lost life, 0 to 1."""
-    log_end_terminates: bool | None = None
+    log_end_terminates: FromPreset[bool] = None
     """Let the value end where a logged episode was cut off."""
-    precision: Literal["auto", "float32", "bfloat16"] | None = None
+    precision: FromPreset[Literal["auto", "float32", "bfloat16"]] = None
     """Arithmetic of the network; auto takes bfloat16 where the processor has it."""
-    device: str | None = None
+    device: FromPreset[str] = None
     """Where the network lives: cpu, cuda, ..."""
-    report_every: int | None = None
+    report_every: FromPreset[int] = None
     """Steps between two records."""
     evaluation_episodes: int = 20
     """Greedy episodes played at every evaluation, on environments of their own; 0 for none."""

@@ -17,6 +17,7 @@ from hyq.envs.make import VectorEnv, make_lanes
 from hyq.experiments.checkpoint import StateCheckpoint
 from hyq.experiments.records import RunDirectory
 from hyq.experiments.trainings import (
+    FromPreset,
     Progress,
     as_file_name,
     check_settings,
@@ -40,47 +41,47 @@ class RNDRun:
     networks chosen by the observations, images or vectors."""
     seed: int = 0
     """Chooses every random number of the run."""
-    online_steps: int | None = None
+    online_steps: FromPreset[int] = None
     """Steps to take in the environment, over all lanes."""
-    normalisation_steps: int | None = None
+    normalisation_steps: FromPreset[int] = None
     """Random steps at the beginning, for the mean and deviation of every pixel; they count."""
-    lanes: int | None = None
+    lanes: FromPreset[int] = None
     """Environments stepped together."""
-    rollout: int | None = None
+    rollout: FromPreset[int] = None
     """Steps of every lane between two rounds of learning."""
-    epochs: int | None = None
+    epochs: FromPreset[int] = None
     """Times that every rollout is gone over."""
-    minibatches: int | None = None
+    minibatches: FromPreset[int] = None
     """Gradient steps each time."""
-    learning_rate: float | None = None
+    learning_rate: FromPreset[float] = None
     """Of Adam."""
-    gamma_extrinsic: float | None = None
+    gamma_extrinsic: FromPreset[float] = None
     """Discount factor of the environment's reward, which ends with the episode."""
-    gamma_intrinsic: float | None = None
+    gamma_intrinsic: FromPreset[float] = None
     """Discount factor of the bonus, which goes on from episode to episode."""
-    trace: float | None = None
+    trace: FromPreset[float] = None
     """Lambda of generalised advantage estimation."""
-    clip: float | None = None
+    clip: FromPreset[float] = None
     """How far the likelihood of an action may move in one round before its gain stops counting."""
-    entropy: float | None = None
+    entropy: FromPreset[float] = None
     """Weight of the policy's entropy."""
-    extrinsic: float | None = None
+    extrinsic: FromPreset[float] = None
     """Weight of the advantage of the environment's reward."""
-    intrinsic: float | None = None
+    intrinsic: FromPreset[float] = None
     """Weight of the advantage of the bonus; 0 is PPO without it."""
-    reward: Literal["sign", "raw"] | None = None
+    reward: FromPreset[Literal["sign", "raw"]] = None
     """Learn from the sign of the reward, or from all of it; returns are always reported raw."""
-    predictor_share: float | None = None
+    predictor_share: FromPreset[float] = None
     """Share of the experience that the predictor learns from."""
-    features: int | None = None
+    features: FromPreset[int] = None
     """Outputs of the random network that the predictor has to match."""
-    stack: int | None = None
+    stack: FromPreset[int] = None
     """Frames that the policy sees; the bonus is for the newest one alone."""
-    shrink_by: int | None = None
+    shrink_by: FromPreset[int] = None
     """Factor by which image frames are averaged down."""
-    device: str | None = None
+    device: FromPreset[str] = None
     """Where the networks live: cpu, cuda, ..."""
-    report_every: int | None = None
+    report_every: FromPreset[int] = None
     """Steps between two records."""
     evaluation_episodes: int = 0
     """Episodes of the stochastic policy played at every evaluation, on environments of their own.

@@ -11,9 +11,10 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Annotated, Any, Generic, Protocol, TypeVar
 
 import numpy as np
+import tyro
 
 from hyq.algos.hyq_dqn import Report
 from hyq.core.errors import HyqError
@@ -53,6 +54,10 @@ class Pictured(Protocol):
         """Factor by which frames are shrunk."""
         ...
 
+
+Value = TypeVar("Value")
+FromPreset = Annotated[Value | None, tyro.conf.arg(help_behavior_hint="(as in the preset)")]
+"""A setting that a spec can leave to its preset."""
 
 T = TypeVar("T", bound=Trainable)
 T_contra = TypeVar("T_contra", bound=Trainable, contravariant=True)

@@ -1,0 +1,198 @@
+"""The verbs of whole comparisons: run what is missing, then write the figure and the page."""
+
+import importlib
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+from rich.console import Console
+from rich.progress import Progress as Bar
+from rich.progress import TimeElapsedColumn
+
+from hyq.core.errors import HyqError
+from hyq.core.files import read_json
+from hyq.core.seeding import Streams
+from hyq.experiments.launch import Event, SuiteDirectory, launch, pending
+from hyq.experiments.montezuma_suite import (
+    DATASETS,
+    FILM_EPISODES,
+    films_to_make,
+    write_datasets,
+)
+from hyq.experiments.runs import Run
+from hyq.experiments.suites import SUITES, Preset, Suite, ablation_suite, montezuma_suite
+from hyq.report.ablations import report_ablations
+from hyq.report.figure import draw_suite
+from hyq.report.montezuma import report_montezuma
+from hyq.report.page import write_page
+from hyq.report.suite import SuiteResult, suite_table
+
+console = Console()
+
+
+def reproduce(
+    suite: Annotated[Literal["lock", "briee", "deep", "coverage"], tyro.conf.Positional],
+    *,
+    out: Path | None = None,
+    preset: Preset = "full",
+    workers: int = os.cpu_count() or 1,
+    retry: bool = False,
+    ray: str | None = None,
+) -> None:
+    """Run a whole comparison, or go on with it, and write its figure, table and page.
+
+    Args:
+        suite: lock: every method on both datasets. briee: Hy-Q against BRIEE as the lock grows.
+            deep: deep Hy-Q and the baselines on MountainCar, Acrobot and a key-door maze.
+            coverage: deep Hy-Q on each dataset of Montezuma's Revenge, until it earns 2,500.
+        out: Directory of the suite; where it exists already, only what is missing is run.
+        preset: full has three or five replicates; quick takes minutes.
+        workers: Runs at a time, one thread each.
+        retry: Run again what failed before.
+        ray: Run on a Ray cluster instead: its address, or 'local' to start one here.
+    """
+    _run_suite(
+        SUITES[suite](preset), out or Path("runs") / f"{suite}-{preset}", workers, retry, ray
+    )
+
+
+def reproduce_montezuma(
+    *,
+    online_steps: int = 3_000_000,
+    out: Path | None = None,
+    workers: int = os.cpu_count() or 1,
+    retry: bool = False,
+    ray: str | None = None,
+) -> None:
+    """Compare Hy-Q with the baselines on Montezuma's Revenge, or go on with it; hours to days.
+
+    Args:
+        online_steps: Steps of every run that acts; the others make as many updates.
+        out: Directory of the suite; where it exists already, only what is missing is run.
+        workers: Runs at a time, one thread each.
+        retry: Run again what failed before.
+        ray: Run on a Ray cluster instead: its address, or 'local' to start one here.
+    """
+    if online_steps < 1:
+        raise HyqError(f"online_steps must be at least 1, got {online_steps}")
+    chosen = montezuma_suite(online_steps)
+    _run_suite(chosen, out or Path("runs") / "montezuma", workers, retry, ray)
+
+
+def reproduce_ablations(
+    *,
+    online_steps: int = 300_000,
+    out: Path | None = None,
+    workers: int = os.cpu_count() or 1,
+    retry: bool = False,
+) -> None:
+    """Undo the settings that make Hy-Q learn Montezuma's Revenge on a CPU, one by one; hours.
+
+    Args:
+        online_steps: Steps of every run.
+        out: Directory of the suite; where it exists already, only what is missing is run.
+        workers: Runs at a time, one thread each.
+        retry: Run again what failed before.
+    """
+    if online_steps < 1:
+        raise HyqError(f"online_steps must be at least 1, got {online_steps}")
+    chosen = ablation_suite(online_steps)
+    _run_suite(chosen, out or Path("runs") / "ablations", workers, retry, None)
+
+
+def _run_suite(chosen: Suite, out: Path, workers: int, retry: bool, ray: str | None) -> None:
+    if workers < 1:
+        raise HyqError(f"workers must be at least 1, got {workers}")
+    directory = SuiteDirectory.prepare(out, chosen)
+    todo = pending(directory, chosen, retry)
+    if ray is None:
+        events = launch(directory, todo, workers)
+    else:
+        events = _ray_launcher()(directory, todo, None if ray == "local" else ray)
+    began = time.perf_counter()
+    finished = watch_suite(directory, chosen, events)
+    if finished:
+        elapsed = time.perf_counter() - began
+        busy = sum(directory.seconds(run) for run in finished)
+        console.print(f"{len(finished)} runs, {busy:,.0f} s of work in {elapsed:,.0f} s")
+    report_suite(directory.path)
+
+
+def _ray_launcher() -> Callable[..., Iterator[Event | None]]:
+    try:
+        module = importlib.import_module("hyq.experiments.launch_ray")
+    except ImportError:
+        raise HyqError("--ray needs Ray: install it with pip install 'hyq[ray]'") from None
+    launcher: Callable[..., Iterator[Event | None]] = module.launch_ray
+    return launcher
+
+
+def watch_suite(
+    directory: SuiteDirectory, suite: Suite, events: Iterator[Event | None]
+) -> list[Run]:
+    """Show how many runs are done, what is under way, and every failure; return what finished."""
+    newly: list[Run] = []
+    finished = sum(directory.is_finished(run) for run in suite.runs)
+    for run in suite.runs:
+        if (error := directory.failure(run)) is not None:
+            console.print(f"[red]failed before[/] {run.id}: {error.splitlines()[-1]} (--retry)")
+    with Bar(*Bar.get_default_columns(), TimeElapsedColumn(), console=console) as bar:
+        task = bar.add_task(suite.name, total=len(suite.runs), completed=finished)
+        for event in events:
+            if event is None:
+                bar.update(task, description=_under_way(directory, suite))
+                continue
+            if event.outcome == "finished":
+                newly.append(event.spec)
+                bar.advance(task)
+                bar.console.print(f"finished {event.spec.id}", highlight=False, soft_wrap=True)
+            else:
+                reason = (directory.failure(event.spec) or "its worker died").splitlines()[-1]
+                bar.console.print(f"[red]{event.outcome}[/] {event.spec.id}: {reason}")
+    return newly
+
+
+def _under_way(directory: SuiteDirectory, suite: Suite) -> str:
+    active = [
+        f"{run.method} {row['online_samples']:,} samples, "
+        f"return {row.get('eval_return', float('nan')):.2f}"
+        for run in suite.runs
+        if not directory.is_finished(run)
+        and directory.failure(run) is None
+        and (row := directory.progress(run)) is not None
+    ]
+    return "; ".join(active[:2]) or suite.name
+
+
+def report_suite(path: Annotated[Path, tyro.conf.Positional]) -> None:
+    """Write the figure and the page of a suite from its records, finished or not.
+
+    Args:
+        path: The suite's directory.
+    """
+    if read_json(path / "suite.json").get("suite") == "montezuma":
+        _record_montezuma(path)
+        report_montezuma(path, console)
+        return
+    if read_json(path / "suite.json").get("suite") == "ablations":
+        report_ablations(path, console)
+        return
+    result = SuiteResult.read(path)
+    draw_suite(result, path / "figure.png")
+    write_page(result, path / "report.html", Streams(0).generator("report"))
+    console.print(suite_table(result, Streams(0).generator("report")))
+    console.print(f"figure: {path / 'figure.png'}   page: {path / 'report.html'}")
+
+
+def _record_montezuma(path: Path) -> None:
+    """Film the policies that have ended since the last report, and look at the data once."""
+    with Bar(*Bar.get_default_columns(), TimeElapsedColumn(), console=console) as bar:
+        if not (path / DATASETS).exists():
+            task = bar.add_task("looking at the datasets")
+            write_datasets(path, lambda done, all_: bar.update(task, completed=done, total=all_))
+        for missing in films_to_make(path):
+            task = bar.add_task(f"filming {missing.place.name}", total=FILM_EPISODES)
+            missing.make(lambda done, task=task: bar.update(task, completed=done))  # type: ignore[misc]

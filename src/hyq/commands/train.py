@@ -1,0 +1,185 @@
+"""The verbs of one run: start it, watch it, go on with it, look at it afterwards."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+from rich.console import Console
+
+from hyq.algos.deep_baselines import DEEP_METHODS
+from hyq.core.errors import HyqError
+from hyq.experiments import deep, lock, rnd, runs, trainings
+from hyq.experiments.deep import DeepRun
+from hyq.experiments.methods import METHODS
+from hyq.experiments.records import RunDirectory
+from hyq.experiments.rnd import RNDRun
+from hyq.experiments.specs import LockRun
+from hyq.models.learners import check_device
+from hyq.report.deep import deep_table, draw_deep_curves, watch_deep
+from hyq.report.lock import draw_learning_curves, result_table
+from hyq.report.rnd import watch_rnd
+from hyq.report.runs import RunResult, make_room
+from hyq.report.tensorboard import check_tensorboard, to_tensorboard
+
+console = Console()
+RND_SUMMARY = "PPO with a bonus for what a random network's predictor does not know yet; no logs"
+
+
+def demo() -> None:
+    """Solve the paper's combination lock at H=100 from each of its two offline datasets."""
+    number = 1
+    while (out := Path("demo") / str(number)).exists():
+        number += 1
+    runs = {data: out / data for data in ("occupancy", "trajectory")}
+    for data, path in runs.items():
+        console.rule(
+            f"V-type Hy-Q, H=100, 500,000 transitions of optimal {data} data", align="left"
+        )
+        watch_lock(lock.start(LockRun(data=data), path))
+    report(*runs.values(), picture=out / "curves.png")
+
+
+def run_lock(spec: tyro.conf.OmitArgPrefixes[LockRun], *, out: Path) -> None:
+    """Train V-type Hy-Q on the combination lock.
+
+    Args:
+        spec: What to run.
+        out: New directory for the records, the learning curve and the checkpoints.
+    """
+    watch_lock(lock.start(spec, out))
+    report(out, picture=out / "curve.png")
+
+
+def run_deep(
+    spec: tyro.conf.OmitArgPrefixes[DeepRun], *, out: Path, tensorboard: bool = False
+) -> None:
+    """Train deep Hy-Q, or a baseline, on any Gymnasium environment with discrete actions.
+
+    Args:
+        spec: What to run.
+        out: New directory for the records, the curve, the checkpoints, the best and last policy.
+        tensorboard: Write TensorBoard event files too, under OUT/tensorboard.
+    """
+    check_device(spec.config.device)
+    if tensorboard:
+        check_tensorboard()
+    _watch_deep(spec, deep.start(spec, out), out, tensorboard)
+
+
+def run_rnd(
+    spec: tyro.conf.OmitArgPrefixes[RNDRun], *, out: Path, tensorboard: bool = False
+) -> None:
+    """Train PPO with the bonus of random network distillation, without any logs.
+
+    The online baseline for sparse rewards, on any Gymnasium environment with discrete actions:
+    hyq run rnd --env hyq/Montezuma-v0 --preset cpu --online-steps 1000000 --out runs/rnd
+
+    Args:
+        spec: What to run.
+        out: New directory for the records, the curve, the checkpoints and the last policy.
+        tensorboard: Write TensorBoard event files too, under OUT/tensorboard.
+    """
+    check_device(spec.config.device)
+    if tensorboard:
+        check_tensorboard()
+    _watch_deep(spec, rnd.start(spec, out), out, tensorboard)
+
+
+def _watch_deep(
+    spec: DeepRun | RNDRun,
+    progress: Iterator[trainings.Progress],
+    out: Path,
+    tensorboard: bool = False,
+) -> None:
+    if tensorboard:
+        progress = to_tensorboard(progress, out / "tensorboard")
+    if isinstance(spec, DeepRun):
+        watch_deep(progress, spec, console)
+    else:
+        watch_rnd(progress, spec, console)
+    _report_deep([out], out / "curve.png")
+
+
+def resume(out: Annotated[Path, tyro.conf.Positional]) -> None:
+    """Go on with an interrupted run, bit for bit as if it had never stopped.
+
+    Args:
+        out: The run's directory.
+    """
+    progress = runs.resume(out)
+    settings = RunDirectory.open(out).manifest
+    if settings["experiment"] == "deep":
+        spec = deep.deep_run(settings["spec"])
+        _watch_deep(spec, progress, out, (out / "tensorboard").exists())  # type: ignore[arg-type]
+    elif settings["experiment"] == "rnd":
+        alone = rnd.rnd_run(settings["spec"])
+        _watch_deep(alone, progress, out, (out / "tensorboard").exists())  # type: ignore[arg-type]
+    else:
+        watch_lock(progress)  # type: ignore[arg-type]
+        report(out, picture=out / "curve.png")
+
+
+def report(
+    *paths: Annotated[Path, tyro.conf.Positional], picture: Path = Path("curves.png")
+) -> None:
+    """Print a table of runs and draw their learning curves.
+
+    Args:
+        paths: The runs' directories.
+        picture: Where to draw.
+    """
+    if not paths:
+        raise HyqError("name at least one run's directory")
+    kinds = {RunDirectory.open(path).manifest.get("experiment") for path in paths}
+    if kinds <= {"deep", "rnd"}:
+        _report_deep(paths, picture)
+        return
+    if kinds != {"lock"}:
+        raise HyqError("report runs of one kind at a time: all on the lock, or all deep")
+    make_room(picture)
+    results = [RunResult.read(path) for path in paths]
+    draw_learning_curves(results, picture)
+    console.print(result_table(results))
+    console.print(f"learning curve: {picture}")
+
+
+def _report_deep(paths: Sequence[Path], picture: Path) -> None:
+    make_room(picture)
+    results = [RunResult.read(path) for path in paths]
+    draw_deep_curves(results, picture)
+    console.print(deep_table(results))
+    console.print(f"learning curve: {picture}")
+
+
+def watch_lock(progress: Iterator[lock.Progress]) -> None:
+    """Show a run as it goes on: a line an iteration, and a clock in between."""
+    header = f"{'iter':>4} {'online samples':>15} {'return':>7} {'depth':>6}"
+    console.print(f"[dim]{header}   residual off / on     mix   seconds[/]")
+    with console.status("making the offline data, then collecting and fitting ..."):
+        for update in progress:
+            row = update.row
+            console.print(
+                f"{row['iteration']:4d} {row['online_samples']:15,d} {row['eval_return']:7.3f} "
+                f"{row['depth']:6.1f}   {_cell(row, 'offline_residual'):>6} / "
+                f"{_cell(row, 'online_residual'):<6}  {_cell(row, 'realised_offline_share'):>9} "
+                f"{sum(row['seconds'].values()):8.1f}",
+                highlight=False,
+            )
+
+
+def _cell(row: dict[str, Any], name: str) -> str:
+    return f"{row[name]:.4f}" if name in row else "-"
+
+
+def methods() -> None:
+    """List the methods: those for the lock, and those for any environment."""
+    console.print("hyq run lock --method ...")
+    for name, build in METHODS.items():
+        summary = (build.__doc__ or "").partition("\n")[0]
+        console.print(f"  [bold]{name:<14}[/] {summary}", highlight=False)
+    console.print("hyq run deep --method ...")
+    for name, method in DEEP_METHODS.items():
+        console.print(f"  [bold]{name:<14}[/] {method.summary}", highlight=False)
+    console.print("hyq run rnd")
+    console.print(f"  [bold]{'rnd':<14}[/] {RND_SUMMARY}", highlight=False)
