@@ -19,7 +19,7 @@ from hyq.core.errors import HyqError
 from hyq.core.seeding import Streams
 from hyq.data.dataset import Dataset
 from hyq.envs.make import make_lanes
-from hyq.experiments import deep, trainings
+from hyq.experiments import deep, runs, trainings
 from hyq.experiments.checkpoint import RingCheckpoint, load_arrays, save_arrays
 from hyq.experiments.deep import DeepRun
 from hyq.experiments.records import RunDirectory
@@ -99,6 +99,30 @@ def test_killed_twice_and_resumed_equals_uninterrupted(tmp_path: Path) -> None:
     list(deep.resume(Path(out)))
     list(deep.start(SMALL, tmp_path / "whole"))
     assert results(Path(out)) == results(tmp_path / "whole")
+
+
+def test_a_longer_run_is_the_one_that_was_as_long_from_the_start(tmp_path: Path) -> None:
+    short = replace(SMALL, online_steps=600)
+    list(deep.start(short, tmp_path / "short", keep_checkpoint=True))
+    kept = results(tmp_path / "short")
+    runs.lengthen(tmp_path / "short", 1200, tmp_path / "longer")
+    list(deep.resume(tmp_path / "longer"))
+    list(deep.start(SMALL, tmp_path / "whole"))
+    assert results(tmp_path / "longer") == results(tmp_path / "whole")
+    assert results(tmp_path / "short") == kept
+    runs.lengthen(tmp_path / "longer", 1400, tmp_path / "longest")  # it keeps its own as well
+
+
+def test_what_cannot_be_made_longer_says_why(tmp_path: Path) -> None:
+    spec = replace(SMALL, online_steps=200, pretraining=0, evaluation_episodes=0)
+    list(deep.start(spec, tmp_path / "gone"))
+    list(deep.start(spec, tmp_path / "kept", keep_checkpoint=True))
+    for run, steps, says in (("gone", 400, "no checkpoint"), ("kept", 200, "already that long")):
+        with pytest.raises(HyqError, match=says):
+            runs.lengthen(tmp_path / run, steps, tmp_path / "longer")
+    with pytest.raises(HyqError, match="exists already"):
+        runs.lengthen(tmp_path / "kept", 400, tmp_path / "gone")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["gone", "kept"]
 
 
 def test_a_checkpoint_keeps_only_what_the_ring_still_holds(tmp_path: Path) -> None:

@@ -52,7 +52,11 @@ def run_lock(spec: tyro.conf.OmitArgPrefixes[LockRun], *, out: Path) -> None:
 
 
 def run_deep(
-    spec: tyro.conf.OmitArgPrefixes[DeepRun], *, out: Path, tensorboard: bool = False
+    spec: tyro.conf.OmitArgPrefixes[DeepRun],
+    *,
+    out: Path,
+    tensorboard: bool = False,
+    keep_checkpoint: bool = False,
 ) -> None:
     """Train deep Hy-Q, or a baseline, on any Gymnasium environment with discrete actions.
 
@@ -60,15 +64,21 @@ def run_deep(
         spec: What to run.
         out: New directory for the records, the curve, the checkpoints, the best and last policy.
         tensorboard: Write TensorBoard event files too, under OUT/tensorboard.
+        keep_checkpoint: Keep the last state, so that 'hyq resume' can make the run longer.
     """
     check_device(spec.config.device)
     if tensorboard:
         check_tensorboard()
-    _watch_deep(spec, deep.start(spec, out), out, tensorboard)
+    progress = deep.start(spec, out, keep_checkpoint=keep_checkpoint)
+    _watch_deep(spec, progress, out, tensorboard)
 
 
 def run_rnd(
-    spec: tyro.conf.OmitArgPrefixes[RNDRun], *, out: Path, tensorboard: bool = False
+    spec: tyro.conf.OmitArgPrefixes[RNDRun],
+    *,
+    out: Path,
+    tensorboard: bool = False,
+    keep_checkpoint: bool = False,
 ) -> None:
     """Train PPO with the bonus of random network distillation, without any logs.
 
@@ -79,11 +89,13 @@ def run_rnd(
         spec: What to run.
         out: New directory for the records, the curve, the checkpoints and the last policy.
         tensorboard: Write TensorBoard event files too, under OUT/tensorboard.
+        keep_checkpoint: Keep the last state, so that 'hyq resume' can make the run longer.
     """
     check_device(spec.config.device)
     if tensorboard:
         check_tensorboard()
-    _watch_deep(spec, rnd.start(spec, out), out, tensorboard)
+    progress = rnd.start(spec, out, keep_checkpoint=keep_checkpoint)
+    _watch_deep(spec, progress, out, tensorboard)
 
 
 def _watch_deep(
@@ -101,12 +113,27 @@ def _watch_deep(
     _report_deep([out], out / "curve.png")
 
 
-def resume(out: Annotated[Path, tyro.conf.Positional]) -> None:
-    """Go on with an interrupted run, bit for bit as if it had never stopped.
+def resume(
+    out: Annotated[Path, tyro.conf.Positional],
+    *,
+    online_steps: int | None = None,
+    into: Path | None = None,
+) -> None:
+    """Go on with an interrupted run, bit for bit as if it had never stopped; or make one longer.
+
+    A run that was started with --keep-checkpoint goes on after its end, in a directory of its own:
+    hyq resume runs/car --online-steps 100000 --into runs/longer
 
     Args:
         out: The run's directory.
+        online_steps: Steps that the longer run takes, those taken already included.
+        into: New directory for the longer run.
     """
+    if (online_steps is None) != (into is None):
+        raise HyqError("to make a run longer give both --online-steps and --into")
+    if online_steps is not None and into is not None:
+        runs.lengthen(out, online_steps, into)
+        out = into
     progress = runs.resume(out)
     settings = RunDirectory.open(out).manifest
     if settings["experiment"] == "deep":

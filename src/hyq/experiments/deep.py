@@ -213,7 +213,9 @@ class DeepRun:
         return nearly_greedy
 
 
-def start(spec: DeepRun, out: Path, checkpoint_seconds: float = 120.0) -> Iterator[Progress]:
+def start(
+    spec: DeepRun, out: Path, checkpoint_seconds: float = 120.0, keep_checkpoint: bool = False
+) -> Iterator[Progress]:
     """Run `spec` into the new directory `out`."""
     began = time.perf_counter()
     RunDirectory.check_free(out)
@@ -224,6 +226,7 @@ def start(spec: DeepRun, out: Path, checkpoint_seconds: float = 120.0) -> Iterat
         "spec": asdict(spec),
         "settings": resolved(spec),
         "seed": spec.seed,
+        "keep_checkpoint": keep_checkpoint,
         "dataset": _describe(logs),
     }
     directory = RunDirectory.create(out, manifest)

@@ -2,7 +2,7 @@
 
 manifest.json    the spec, command, versions, commit and data, written before anything runs
 records.jsonl    one line an iteration, only ever appended to
-checkpoint/      everything needed to go on
+checkpoint/      everything needed to go on; removed at the end, unless it is to be kept
 summary.json     the result, written last: a run that has one is finished
 """
 
@@ -73,12 +73,18 @@ class RunDirectory:
         """Where the state is kept while the run goes on."""
         return self.path / "checkpoint"
 
+    @property
+    def keeps_checkpoint(self) -> bool:
+        """Whether the last state stays on disk, so that the run can be made longer."""
+        return bool(self.manifest.get("keep_checkpoint"))
+
     def finish(self, summary: Mapping[str, Any], learned: Snapshot | None = None) -> None:
-        """Write what was learned and then the result, after which no checkpoint is needed."""
+        """Write what was learned and then the result, after which no run needs its checkpoint."""
         if learned is not None:
             save_arrays(self.path / "final.safetensors", learned.replaced)
         write_json(self.path / "summary.json", summary)
-        shutil.rmtree(self.checkpoint, ignore_errors=True)
+        if not self.keeps_checkpoint:
+            shutil.rmtree(self.checkpoint, ignore_errors=True)
 
     @property
     def rows(self) -> list[dict[str, Any]]:

@@ -163,7 +163,9 @@ class RNDRun:
         return training.sampler(rng)
 
 
-def start(spec: RNDRun, out: Path, checkpoint_seconds: float = 120.0) -> Iterator[Progress]:
+def start(
+    spec: RNDRun, out: Path, checkpoint_seconds: float = 120.0, keep_checkpoint: bool = False
+) -> Iterator[Progress]:
     """Run `spec` into the new directory `out`."""
     began = time.perf_counter()
     RunDirectory.check_free(out)
@@ -173,6 +175,7 @@ def start(spec: RNDRun, out: Path, checkpoint_seconds: float = 120.0) -> Iterato
         "spec": {"method": spec.method, "data": spec.data, **asdict(spec)},
         "settings": resolved(spec),
         "seed": spec.seed,
+        "keep_checkpoint": keep_checkpoint,
         "dataset": None,
     }
     directory = RunDirectory.create(out, manifest)

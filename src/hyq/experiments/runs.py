@@ -1,12 +1,16 @@
 """Every kind of run, started and resumed the same way."""
 
-from collections.abc import Callable, Iterator
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from hyq.core.errors import HyqError
+from hyq.core.files import new_directory, write_json
 from hyq.experiments import deep, lock, rnd, trainings
 from hyq.experiments.deep import DeepRun
-from hyq.experiments.records import RunDirectory
+from hyq.experiments.records import RunDirectory, circumstances
 from hyq.experiments.rnd import RNDRun
 from hyq.experiments.specs import LockRun
 
@@ -32,3 +36,39 @@ def resume(out: Path) -> Iterator[Progress]:
     if experiment not in resumes:
         raise HyqError(f"{out} is not a run that can be resumed: it is {experiment!r}")
     return resumes[experiment](out)
+
+
+def lengthen(out: Path, online_steps: int, into: Path) -> None:
+    """Copy a run that has kept its checkpoint to `into`, to be resumed with more steps to take.
+
+    The run itself stays as it is: a record is never rewritten.
+    """
+    earlier = RunDirectory.open(out)
+    manifest = earlier.manifest
+    if manifest["experiment"] not in ("deep", "rnd"):
+        raise HyqError(f"{out} cannot be made longer: only 'hyq run deep' and 'hyq run rnd' can")
+    made = deep.deep_run if manifest["experiment"] == "deep" else rnd.rnd_run
+    before: DeepRun | RNDRun = made(manifest["spec"])
+    trainings.check_settings(out, manifest, before)
+    after = replace(before, online_steps=online_steps, stop_when_solved=False)
+    settings = trainings.resolved(after)
+    if _work(settings) <= _work(trainings.resolved(before)):
+        raise HyqError(f"{out} is already that long: give more than its online steps")
+    with earlier.only_writer():
+        if not earlier.checkpoint.exists():
+            raise HyqError(
+                f"{out} has no checkpoint to go on from: start a run with --keep-checkpoint"
+            )
+        with new_directory(into) as draft:
+            for part in ("checkpoint", "best"):
+                if (out / part).exists():
+                    shutil.copytree(out / part, draft / part)
+            shutil.copy(out / "records.jsonl", draft)
+            spec = {**manifest["spec"], "online_steps": online_steps, "stop_when_solved": False}
+            told = {"spec": spec, "settings": settings, "continues": manifest["commit"]}
+            write_json(draft / "manifest.json", {**manifest, **circumstances(), **told})
+
+
+def _work(settings: Mapping[str, Any]) -> int:
+    """Count what ends a training: its steps, and the updates of one that never acts."""
+    return int(settings["online_steps"] + settings.get("pretraining", 0))

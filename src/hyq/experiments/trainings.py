@@ -164,11 +164,13 @@ def record(
             directory.append(row)
             elapsed = earlier + time.perf_counter() - began
             summary = None
+            due = time.perf_counter() - last_saved >= checkpoint_seconds
             if spec.is_over(report) or (judge.solved_at is not None and spec.stop_when_solved):
                 summary = _summary(spec, judge, report, elapsed)
                 training.policy().save(directory.path / "last")
                 directory.finish(summary)
-            elif time.perf_counter() - last_saved >= checkpoint_seconds:
+                due = directory.keeps_checkpoint
+            if due:
                 checkpoint.save(training, {**judge.state(), "elapsed": elapsed})
                 last_saved = time.perf_counter()
             yield Progress(row, summary)
