@@ -9,7 +9,10 @@ from hyq.core.mdp import FiniteMDP
 from hyq.coverage.assumptions import (
     finite_completeness,
     finite_realizability,
+    largest_returns,
+    linear_completeness,
     linear_realizability,
+    range_completeness,
 )
 from hyq.coverage.bounded import bounded_transfer
 from hyq.coverage.bounds import condition_numbers, finite_bounds, low_rank_bounds, tabular_bounds
@@ -21,6 +24,36 @@ from hyq.coverage.transfer import joint_transfer, linear_transfer, tabular_trans
 def chain_of(horizon: int, actions: int = 1) -> FiniteMDP:
     """One state, no rewards."""
     return FiniteMDP(np.ones((horizon, 1, actions, 1)), np.zeros((horizon, 1, actions)), np.ones(1))
+
+
+@pytest.mark.parametrize("bound", [1.0, 10.0, 1e4])
+def test_no_ball_and_no_range_is_complete_at_every_step(bound: float) -> None:
+    """One state, one action, phi = 1, H = 2 and r = 1/2: T maps w to w + 1/2."""
+    mdp = FiniteMDP(np.ones((2, 1, 1, 1)), np.full((2, 1, 1), 0.5), np.ones(1))
+    rng = np.random.default_rng(0)
+    witness = linear_completeness(mdp, np.ones((1, 1, 1)), rng, radius=bound)
+    assert witness is not None
+    assert (witness.step, witness.gap) == (0, pytest.approx(0.5))
+    assert "longer than B_W" in witness.reason
+    witness = range_completeness(mdp, np.full((2, 1, 1), bound))
+    assert witness is not None
+    assert (witness.step, witness.gap) == (0, pytest.approx(0.5))
+    assert witness.of == np.array([[bound]])
+    # A range for each step is closed: what can still be earned.
+    top = largest_returns(mdp, mdp.reward)
+    assert top.ravel().tolist() == [1.0, 0.5]
+    assert range_completeness(mdp, top) is None
+
+
+def test_a_ball_is_complete_only_where_rewards_end_and_features_shrink() -> None:
+    """Why the proof asks for a reward in every state: phi = e_1, then e_2 / 2, then 0 for ever."""
+    transition = np.zeros((2, 3, 1, 3))
+    transition[:, [0, 1, 2], 0, [1, 2, 2]] = 1.0
+    mdp = FiniteMDP(transition, np.array([[[0.5], [0.5], [0.0]]] * 2), np.eye(3)[0])
+    features = np.array([[[1.0, 0.0]], [[0.0, 0.5]], [[0.0, 0.0]]])
+    rng = np.random.default_rng(0)
+    assert linear_completeness(mdp, features, rng, radius=2.0) is None
+    assert linear_completeness(mdp, features, rng, radius=1.0) is not None
 
 
 @pytest.mark.parametrize("horizon", [2, 5])

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hyq.core.types import FloatArray
 from hyq.coverage.residuals import bellman_residuals
 from hyq.coverage.structure import residual_matrices
-from hyq.coverage.theorem import Setting, cover_size, cumulative_bound, sample_complexity
+from hyq.coverage.theorem import Setting, cumulative_bound, sample_complexity
 from tests.coverage.instances import Instance, random_instance, seeds
 
 MANY = settings(max_examples=250, deadline=None, derandomize=True)
@@ -120,14 +120,35 @@ def test_least_squares_generalises_as_promised() -> None:
     assert worst <= 256 * math.log(2 * members / delta)
 
 
+def test_least_squares_over_an_infinite_class_pays_for_its_grid() -> None:
+    """Tables of [0, 1] and random targets: the error is within 256 log(2 |N| / delta) + 20 eta n.
+
+    Here the grid has 1 / (2 eta) values for each of the cells and of the two next values.
+    """
+    rng = np.random.default_rng(0)
+    cells, samples, eta, delta = 4, 200, 0.01, 0.05
+    log_grid = (cells + 2) * math.log(1 / (2 * eta))
+    for _ in range(100):
+        law, chance = rng.dirichlet(np.ones(cells)), rng.random(cells)
+        x = rng.choice(cells, size=samples, p=law)
+        seen = rng.random(samples) < chance[x]
+        following = np.sort(rng.random(2))  # the next value, chosen after the data is seen
+        y = np.where(seen, following[1], following[0])
+        mass = np.bincount(x, minlength=cells)
+        fitted = np.bincount(x, y, minlength=cells) / np.maximum(mass, 1)
+        truth = following[0] + chance * (following[1] - following[0])
+        error = samples * float(law @ (fitted - truth) ** 2)
+        assert error <= 256 * (math.log(2 / delta) + log_grid) + 20 * eta * samples
+
+
 def test_the_bound_of_theorem_1() -> None:
-    setting = Setting(transfer=2.0, rank=3, horizon=4, v_max=1.0, log_class=5.0, length=2.0)
+    setting = Setting(2.0, rank=3, horizon=4, largest=1.5, length=2.0, log_class=5.0)
     log_term = math.log(2 * 4 * 100 / 0.05) + 5.0
     potential_term = math.log(1 + 100 / 3)
     expected = (
-        1.0
-        + 16 * 2.0 * 100 * math.sqrt(4 / 100 * log_term)
-        + 16 * math.sqrt(2 * 3 * 16 * 100 * potential_term * log_term)
+        1.5
+        + 16 * 1.5 * 2.0 * 100 * math.sqrt(4 / 100 * log_term)
+        + 16 * 1.5 * math.sqrt(2 * 3 * 16 * 100 * potential_term * log_term)
         + 4 * 2.0 * math.sqrt(2 * 3 * 100 * potential_term)
     )
     assert cumulative_bound(setting, 100, m_off=100) == pytest.approx(expected)
@@ -139,4 +160,18 @@ def test_the_bound_of_theorem_1() -> None:
     iterations = samples // 8
     assert cumulative_bound(setting, iterations, iterations) <= 0.5 * iterations
     assert cumulative_bound(setting, iterations // 2, iterations // 2) > 0.5 * (iterations // 2)
-    assert cover_size(2, 3, 1.0, 1.0) == pytest.approx(6 * math.log(3))
+
+
+def test_an_infinite_class_is_charged_for_its_grid() -> None:
+    """T values a parameter, and 20 R (R / 2T) n for what lies between them, n = m_off + T."""
+    infinite = Setting(2.0, rank=3, horizon=4, largest=1.5, length=0.0, parameters=12)
+    t, m_off = 100, 50
+    log_term = math.log(2 * 4 * t / 0.05) + 12 * math.log(t)
+    squares = 256 * 1.5**2 * log_term + 20 * 1.5 * (1.5 / (2 * t)) * (m_off + t)
+    expected = (
+        1.5
+        + 2.0 * t * math.sqrt(4 * squares / m_off)
+        + math.sqrt(2 * 3 * 16 * t * math.log(1 + t / 3) * squares)
+    )
+    assert cumulative_bound(infinite, t, m_off) == pytest.approx(expected)
+    assert math.isfinite(sample_complexity(infinite, 1e-3))

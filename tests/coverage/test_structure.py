@@ -12,8 +12,10 @@ from hyq.core.types import FloatArray
 from hyq.coverage.assumptions import (
     finite_completeness,
     finite_realizability,
+    largest_returns,
     linear_completeness,
     linear_realizability,
+    range_completeness,
 )
 from hyq.coverage.structure import (
     bellman_eluder_dimension,
@@ -162,6 +164,53 @@ def test_linear_mdps_are_realizable_and_complete(seed: int) -> None:
     linear, instance = random_linear(seed)
     assert linear_realizability(linear.mdp, linear.features, linear.weight_bound) is None
     assert linear_completeness(linear.mdp, linear.features, instance.rng) is None
+
+
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(seeds)
+def test_no_bounded_class_is_complete_if_it_is_the_same_at_every_step(seed: int) -> None:
+    """T raises min_s max_a f by the reward, so the member where that is largest has no backup."""
+    linear, instance = random_linear(seed)
+    mdp, rng = instance.mdp, instance.rng
+    if mdp.horizon == 1:
+        return
+    assert mdp.reward.max(axis=-1).min() > 1e-6
+    members = rng.random((5, mdp.states, mdp.actions))
+    assert finite_completeness(mdp, np.repeat(members[None], mdp.horizon, axis=0)) is not None
+    assert range_completeness(mdp, np.ones(mdp.reward.shape)) is not None
+    for radius in (linear.weight_bound, 100 * linear.weight_bound):
+        # The ball's own largest member: the longest multiple of the constant function.
+        constant = radius / linear.weight_bound * np.ones(linear.dimension)
+        backup = mdp.bellman(0, linear.features @ constant)
+        assert backup.min() > (linear.features @ constant).max()
+        shortest = np.linalg.lstsq(
+            linear.features.reshape(-1, linear.dimension), backup.ravel(), rcond=None
+        )[0]
+        if np.linalg.matrix_rank(linear.features.reshape(-1, linear.dimension)) == len(constant):
+            assert np.linalg.norm(shortest) > radius
+
+
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(seeds)
+def test_a_range_for_every_step_is_complete(seed: int) -> None:
+    """For tables, and for the weights of simplex features; targets of coin flips stay inside."""
+    linear, instance = random_linear(seed)
+    mdp, rng = instance.mdp, instance.rng
+    for payoff in (mdp.reward, np.ones(mdp.reward.shape)):
+        top = largest_returns(mdp, payoff)
+        assert range_completeness(mdp, top) is None
+        for h in range(mdp.horizon - 1):
+            reached = mdp.transition[h] > 0
+            target = payoff[h][:, :, None] + np.where(reached, top[h + 1].max(axis=-1), 0.0)
+            assert (target <= top[h][:, :, None] + 1e-12).all()
+    v = (mdp.horizon - np.arange(mdp.horizon + 1)) / mdp.horizon
+    for h in range(mdp.horizon):
+        f = linear.features @ rng.uniform(0, v[h + 1], size=linear.dimension)
+        weights = linear.reward_weights[h] + linear.measures[h] @ f.max(axis=-1)
+        np.testing.assert_allclose(linear.features @ weights, mdp.bellman(h, f), atol=1e-12)
+        assert weights.min() >= 0
+        assert weights.max() <= v[h] + 1e-12
+        assert np.linalg.norm(weights) <= linear.weight_bound
 
 
 def test_witnesses_of_linear_classes() -> None:

@@ -26,7 +26,7 @@ def test_every_bellman_backup_is_linear_in_the_features() -> None:
         np.testing.assert_allclose(phi @ weights, backup, atol=1e-12)
 
 
-def test_backups_of_bounded_values_stay_inside_the_weight_ball() -> None:
+def test_the_weights_of_optimal_values_stay_inside_the_weight_ball() -> None:
     linear = random_linear_mdp(states=8, actions=3, dimension=3, horizon=4, instance_seed=0)
     assert linear.weight_bound == pytest.approx(3**0.5)
     optimal = linear.optimal_weights()

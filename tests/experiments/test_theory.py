@@ -7,12 +7,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from hyq.coverage.assumptions import largest_returns, range_completeness
 from hyq.coverage.inspect import policy_visits
 from hyq.coverage.policy import SavedPolicy
+from hyq.coverage.theorem import cumulative_bound
 from hyq.envs.combination_lock import CombinationLockVector, LockSpec, lock_parameters
 from hyq.experiments import theory
 from hyq.experiments.lock_coverage import optimal_policy
 from hyq.experiments.theory import (
+    BoxClass,
     Case,
     ProblemKind,
     build,
@@ -20,7 +23,9 @@ from hyq.experiments.theory import (
     measure,
     offline_data,
     plan,
+    setting,
 )
+from hyq.models.base import Regression
 
 
 @pytest.mark.parametrize("problem", ["tabular", "lock"])
@@ -37,9 +42,51 @@ def test_the_comparator_is_approached_within_the_bound(problem: ProblemKind) -> 
     result = measure(Case(problem=problem, share=0.5, iterations=128, size=4))
     assert len(result.values) == 128
     assert result.comparator_value == pytest.approx(result.optimal_value)
-    assert 0 < result.cumulative < result.bound
+    bound = cumulative_bound(
+        setting(result.transfer, result.rank, 4, result.v_max), iterations=128, m_off=128
+    )
+    assert 0 < result.cumulative < bound
     late = result.comparator_value - result.values[-16:].mean()
     assert late < 0.5 * (result.comparator_value - result.values[:4].mean())
+
+
+@pytest.mark.parametrize("problem", ["tabular", "linear", "lock"])
+def test_the_class_is_complete_and_targets_stay_in_its_range(problem: ProblemKind) -> None:
+    built = build(Case(problem=problem))
+    mdp = built.mdp
+    assert built.v_max == (1.0 if problem == "lock" else 4.0)
+    payoff = np.ones(mdp.reward.shape) if built.coin_flips else mdp.reward
+    assert range_completeness(mdp, largest_returns(mdp, payoff)) is None
+    if problem == "linear":
+        # One box of weights serves every step, because features carry what can still be earned.
+        for h in range(mdp.horizon):
+            following = built.observe(h + 1, np.arange(mdp.states)) @ np.ones(built.rank)
+            backup = mdp.bellman(h, following)
+            features = built.observe(h, np.arange(mdp.states)).reshape(-1, built.rank)
+            weights = np.linalg.lstsq(features, backup.ravel(), rcond=None)[0]
+            np.testing.assert_allclose(features @ weights, backup.ravel(), atol=1e-9)
+            assert weights.min() >= 0
+            assert weights.max() <= 1
+
+
+def test_box_weights_are_the_least_squares_solution() -> None:
+    """The conditions of optimality: no gradient inside, none that points back in at a bound."""
+    rng = np.random.default_rng(0)
+    bounds = set()
+    for rows in (3, 40, 40, 40):
+        observation = rng.dirichlet(np.ones(4), size=(rows, 2))
+        target = rng.uniform(-0.5, 1.5, rows)
+        action, weight = rng.integers(2, size=rows), np.full(rows, 1 / rows)
+        family = BoxClass(4)
+        fitted = family.fit(Regression(observation, action, target, weight), family.zero(), rng)
+        features = observation[np.arange(rows), action]
+        gradient = features.T @ (features @ fitted.weights - target) / rows
+        inside = (fitted.weights > 0) & (fitted.weights < 1)
+        np.testing.assert_allclose(gradient[inside], 0.0, atol=1e-9)
+        assert (gradient[fitted.weights == 0] >= -1e-9).all()
+        assert (gradient[fitted.weights == 1] <= 1e-9).all()
+        bounds |= set(np.where(inside, 0.5, fitted.weights).tolist())
+    assert bounds == {0.0, 0.5, 1.0}
 
 
 def test_laying_batches_end_to_end_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,9 @@
-"""Realizability and Bellman completeness, each with a witness when it fails (Assumption 1)."""
+"""Realizability and Bellman completeness, each with a witness when it fails (Assumption 1).
+
+A bounded class that is the same at every step is never complete once rewards are positive: T adds
+the reward to the largest value there is. What is complete is a range for every step, such as
+`largest_returns`; docs/theory.md has the proof.
+"""
 
 import math
 from dataclasses import dataclass
@@ -50,6 +55,39 @@ def finite_completeness(mdp: FiniteMDP, tables: FloatArray) -> Witness | None:
     return _worst(found)
 
 
+def largest_returns(mdp: FiniteMDP, payoff: FloatArray) -> FloatArray:
+    """Return the most that a trajectory can still earn from (s, a), shape (H, S, A).
+
+    `payoff` >= 0 has the largest reward that (s, a) can pay: more than the mean where rewards are
+    random. The tables between zero and this are closed under T, and no regression target
+    r + max f_{h+1} leaves them.
+    """
+    top = np.array(payoff, dtype=np.float64)
+    for h in reversed(range(mdp.horizon - 1)):
+        reachable = np.where(mdp.transition[h] > 0, top[h + 1].max(axis=-1), 0.0)
+        top[h] += reachable.max(axis=-1)
+    return top
+
+
+def range_completeness(mdp: FiniteMDP, top: FloatArray) -> Witness | None:
+    """Return None if the tables with values in [0, top_h], of shape (H, S, A), are closed under T.
+
+    T is monotone, so that its images of 0 and of `top` decide.
+    """
+    found: list[Witness | None] = []
+    for h in range(mdp.horizon):
+        tops = [top[h + 1]] if h + 1 < mdp.horizon else []
+        for f in (np.zeros_like(top[h]), *tops):
+            backup = mdp.bellman(h, f)
+            excess = np.maximum(backup - top[h], -backup)
+            state, action = np.unravel_index(excess.argmax(), excess.shape)
+            gap = float(excess[state, action])
+            if gap > _TOLERANCE:
+                reason = "it leaves the range of its step"
+                found.append(Witness(h, int(state), int(action), gap, backup, f, reason))
+    return _worst(found)
+
+
 def linear_realizability(
     mdp: FiniteMDP, features: FloatArray, radius: float = math.inf
 ) -> Witness | None:
@@ -66,8 +104,9 @@ def linear_completeness(
 ) -> Witness | None:
     """Look for ||w|| <= radius whose backup T <w, phi> is not in the class at some step.
 
-    A witness proves a failure. None is evidence only: `draws` random directions, which almost
-    surely find any failure that a set of weights of more than about 1/draws of them has.
+    A witness proves a failure, and with positive rewards every finite radius has one. None is
+    evidence only: `draws` random directions, which almost surely find any failure that a set of
+    weights of more than about 1/draws of them has.
     """
     dimension = features.shape[-1]
     directions = rng.standard_normal((draws, dimension))

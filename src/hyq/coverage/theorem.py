@@ -1,4 +1,9 @@
-"""The right-hand sides of Theorem 1 and Corollary 1, with every constant of their proofs."""
+"""The right-hand sides of Theorem 1 and Corollary 1, with every constant of their proofs.
+
+The constants are those of the corrected proof (docs/theory.md): the class has a range for every
+step, which makes it complete and bounds the regression targets, and an infinite class pays for the
+grid that stands for it.
+"""
 
 import math
 from dataclasses import dataclass
@@ -15,11 +20,16 @@ class Setting:
     rank: int
     """d, the bilinear rank."""
     horizon: int
-    v_max: float
-    log_class: float
-    """log |F|, of the whole product class; for an infinite class, of a cover of it."""
+    largest: float
+    """R: every f of the class and every target r + max f lies in [0, R]. V_max for the class of
+    `largest_returns`; V_max + 1 for other classes in [0, V_max] when rewards are random."""
     length: float
     """B_X B_W of the bilinear model."""
+    log_class: float = 0.0
+    """log |F| of the whole product class, if it is finite."""
+    parameters: int = 0
+    """For an infinite class: how many numbers name a function, all steps together. Moving each by a
+    share x of its range moves no value by more than x R."""
     delta: float = 0.05
 
 
@@ -27,15 +37,18 @@ def cumulative_bound(setting: Setting, iterations: int, m_off: int, m_on: int = 
     """Bound sum_t V^{pi^e} - V^{pi^t} with probability 1 - delta (the display before equation 10).
 
     The paper's proof treats f^1 = 0 as a regression's answer, which it is not; its first policy
-    costs at most V_max, which is added.
+    costs at most R, which is added. An infinite class is covered by T values a parameter, at most
+    R / 2T from any function; over n samples that costs the regression 20 R (R / 2T) n.
     """
     s, t = setting, iterations
-    log_term = math.log(2 * s.horizon * t / s.delta) + s.log_class
+    log_term = math.log(2 * s.horizon * t / s.delta) + s.log_class + s.parameters * math.log(t)
+    cover = 10 * (m_off / t + m_on) if s.parameters else 0.0
+    error = s.largest * math.sqrt(256 * log_term + cover)
     potential = math.log1p(t / s.rank)
-    offline = 16 * s.v_max * s.transfer * t * math.sqrt(s.horizon * log_term / m_off)
-    online = 16 * s.v_max * math.sqrt(2 * s.rank * s.horizon**2 * t / m_on * potential * log_term)
+    offline = s.transfer * t * error * math.sqrt(s.horizon / m_off)
+    online = error * math.sqrt(2 * s.rank * s.horizon**2 * t / m_on * potential)
     rest = s.horizon * s.length * math.sqrt(2 * s.rank * t * potential)
-    return s.v_max + offline + online + rest
+    return s.largest + offline + online + rest
 
 
 def sample_complexity(setting: Setting, epsilon: float) -> int:
@@ -58,8 +71,3 @@ def sample_complexity(setting: Setting, epsilon: float) -> int:
         else:
             high = middle
     return 2 * setting.horizon * high
-
-
-def cover_size(dimension: int, horizon: int, radius: float, resolution: float) -> float:
-    """Return log |F| of the grid that the paper puts over linear classes of `dimension` weights."""
-    return horizon * dimension * math.log1p(2.0 * radius / resolution)

@@ -1,4 +1,4 @@
-"""Random linear MDPs with known features, where linear Bellman completeness holds exactly.
+"""Random linear MDPs with known features, where the backup of any function is linear.
 
 Each phi(s, a) is a point of the probability simplex of R^d (so it lies in the unit ball) and mixes
 d "factors", each with its own next-state law mu_h and reward theta_h:
@@ -6,6 +6,9 @@ d "factors", each with its own next-state law mu_h and reward theta_h:
     P_h(s' | s, a) = <phi(s, a), mu_h(s')>,    E[R_h(s, a)] = <phi(s, a), theta_h>.
 
 The Bellman backup of *any* f_{h+1} is then linear, with weights w = theta_h + mu_h max_a f_{h+1}.
+With V_h = (H - h) / H, the weights in [0, V_{h+1}]^d are thus mapped into [0, V_h]^d. A ball of the
+same radius at every step, as in the paper's definition of linear Bellman completeness, is mapped
+out of itself by any positive reward.
 
 The observation of a state is its feature matrix phi(s, .) of shape (actions, d), so that a linear
 function class needs no table of states.
@@ -81,10 +84,10 @@ class LinearMDP:
 
     @property
     def weight_bound(self) -> float:
-        """B_W of the linear Bellman completeness definition.
+        """Bound the weights of Q*, and of T f_{h+1} for all f_{h+1} with values in [0, V_{h+1}].
 
-        Every weight is the value of a factor, and values lie in [0, V_max] = [0, 1], so no weight
-        vector of a Bellman backup is longer than sqrt(d).
+        They lie in [0, V_h]^d with V_h <= V_max = 1, so none is longer than sqrt(d). This is no B_W
+        of the paper's definition: T maps some weights of this length to longer ones.
         """
         return float(np.sqrt(self.dimension))
 

@@ -4,24 +4,31 @@ Every problem is a finite MDP, so C_pi, the bilinear rank and the value of every
 are exact; only the algorithm's data is random. Offline pairs are drawn i.i.d. from nu_h, as the
 paper assumes, with nu a mixture of the comparator's occupancy (share p) and the worst policy's:
 C_pi is about sqrt(H / p), which is how it is controlled. Rewards are coin flips but for the lock's.
+
+The theorem needs a complete class, and one range or one ball for all steps is none. The tables here
+have values between 0 and the most that can still be earned: cell means of the targets never leave
+that. The linear functions have weights in [0, H - h]^d, written as w in [0, 1]^d for the features
+(H - h) phi, so that one class serves every step.
 """
 
 import json
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field, fields, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 import numpy as np
-from gymnasium.wrappers.vector import TransformObservation
+from scipy.optimize import lsq_linear
 
 from hyq.algos.hyq_fqi import HyQ, HyQConfig, HyQState, fitted_q_iteration
 from hyq.core.files import append_line
 from hyq.core.mdp import FiniteMDP
 from hyq.core.seeding import Streams
 from hyq.core.types import Array, FloatArray, IntArray, Transitions
-from hyq.coverage.theorem import Setting, cover_size, cumulative_bound
+from hyq.coverage.assumptions import largest_returns
+from hyq.coverage.theorem import Setting
 from hyq.coverage.transfer import linear_transfer, tabular_transfer
 from hyq.data.dataset import Dataset
 from hyq.data.online import Batch, OnlineStore
@@ -29,8 +36,8 @@ from hyq.envs.combination_lock import LockSpec
 from hyq.envs.linear import LinearMDP
 from hyq.envs.tabular import RowSampler, TabularEnv
 from hyq.experiments.records import RunDirectory
-from hyq.models.base import FunctionClass
-from hyq.models.linear import LinearClass
+from hyq.models.base import FunctionClass, Regression
+from hyq.models.linear import LinearClass, LinearFunction
 from hyq.models.tabular import TabularClass
 from hyq.rollout import VectorEnv
 
@@ -42,30 +49,37 @@ USES: tuple[Use, ...] = get_args(Use)
 
 @dataclass(frozen=True)
 class Problem:
-    """An MDP with a function class for which Theorem 1 holds."""
+    """An MDP with a complete function class, for which the corrected Theorem 1 holds."""
 
     mdp: FiniteMDP
     env: Callable[[], VectorEnv]
     family: FunctionClass[Any]
-    observe: Callable[[IntArray], Array]
-    """What the agent sees of a state."""
+    observe: Callable[[int, IntArray], Array]
+    """What the agent sees of states at a step."""
     observations: Array
-    """What it sees of every state, to read policies off functions."""
+    """What policies are read off: every state, as it is seen at any one step."""
     transfer: Callable[[FloatArray, FloatArray], float]
-    """C_pi from the comparator's occupancy and nu."""
+    """C_pi of the class without its bounds, from the comparator's occupancy and nu."""
     rank: int
-    v_max: float
-    radius: float
-    """Largest weight: B_W, or V_max of a table's cells."""
-    length: float
-    """B_X B_W of the bilinear model."""
-    coin_flips: bool = False
+    """d: cells of a table, or features."""
+    coin_flips: bool
     """Whether rewards are 0 or 1 with the MDP's means, or the means themselves."""
 
-    def setting(self, transfer: float, iterations: int) -> Setting:
-        """Return what Theorem 1 needs to know; infinite classes are covered to within 1/T."""
-        log_class = cover_size(self.rank, self.mdp.horizon, self.radius, 1.0 / iterations)
-        return Setting(transfer, self.rank, self.mdp.horizon, self.v_max, log_class, self.length)
+    @cached_property
+    def v_max(self) -> float:
+        """The largest total reward of a trajectory."""
+        payoff = (self.mdp.reward > 0).astype(np.float64) if self.coin_flips else self.mdp.reward
+        return float(largest_returns(self.mdp, payoff).max())
+
+
+def setting(transfer: float, rank: int, horizon: int, v_max: float) -> Setting:
+    """Return what Theorem 1 needs to know of tables, or of simplex features with box weights.
+
+    Residuals have `rank` weights in [-V_max, V_max], and occupancies (or mean features) are at most
+    one long.
+    """
+    length = v_max * math.sqrt(rank)
+    return Setting(transfer, rank, horizon, v_max, length, parameters=rank * horizon)
 
 
 @dataclass(frozen=True)
@@ -98,8 +112,7 @@ class Measured:
     optimal_transfer: float
     """C_pi of the optimal policy, infinite if only a worse comparator is covered."""
     rank: int
-    bound: float
-    """Right-hand side of Theorem 1, with its constants."""
+    v_max: float
     comparator_value: float
     optimal_value: float
     values: FloatArray = field(repr=False)
@@ -111,6 +124,34 @@ class Measured:
         return float((self.comparator_value - self.values).sum())
 
 
+class BoxClass(LinearClass):
+    """Linear functions with all weights in [0, 1]."""
+
+    def fit(
+        self, problem: Regression, start: LinearFunction, rng: np.random.Generator
+    ) -> LinearFunction:
+        """Solve the least squares over the box exactly, on the triangle that QR leaves of it."""
+        features = problem.observation[np.arange(len(problem.target)), problem.action]
+        rows = np.column_stack([features, problem.target]) * np.sqrt(problem.weight)[:, None]
+        triangle = np.linalg.qr(rows, mode="r")
+        found = lsq_linear(
+            triangle[:, :-1], triangle[:, -1], (0.0, 1.0), "bvls", max_iter=100 * self.dimension
+        )
+        return LinearFunction(np.clip(found.x, 0.0, 1.0))
+
+
+class _FeatureEnv(TabularEnv):
+    """One lane of a linear MDP that shows (H - h) phi(s, .) and pays coin flips."""
+
+    def __init__(self, linear: LinearMDP) -> None:
+        self._features = linear.features
+        super().__init__(1, linear.mdp, "bernoulli")
+
+    def _observe(self, state: Array, h: IntArray) -> Array:
+        scaled: Array = (self.horizon - h)[:, None, None] * self._features[state]
+        return scaled
+
+
 def build(case: Case) -> Problem:
     """Make the problem that a case names; its seed chooses the instance."""
     rng = Streams(case.seed).generator("theory", case.problem, case.size, case.horizon)
@@ -118,43 +159,33 @@ def build(case: Case) -> Problem:
         linear = LinearMDP.random(
             rng, states=4 * case.size, actions=4, dimension=case.size, horizon=case.horizon
         )
-        features, radius = linear.features, case.horizon * linear.weight_bound
+        features = linear.features
         return Problem(
-            linear.mdp,
-            lambda: TransformObservation(
-                TabularEnv(1, linear.mdp, "bernoulli"), lambda state: features[state]
-            ),
-            LinearClass(linear.dimension, radius),
-            lambda state: features[state],
-            features,
-            lambda d, nu: linear_transfer(features, d, nu),
-            linear.dimension,
-            float(case.horizon),
-            radius,
-            2.0 * radius,
+            mdp=linear.mdp,
+            env=lambda: _FeatureEnv(linear),
+            family=BoxClass(linear.dimension),
+            observe=lambda h, state: (case.horizon - h) * features[state],
+            observations=features,
+            transfer=lambda d, nu: linear_transfer(features, d, nu),
+            rank=linear.dimension,
             coin_flips=True,
         )
     if case.problem == "lock":
         mdp = LockSpec(horizon=case.horizon, instance_seed=case.seed).latent_mdp()
-        noise, v_max = False, 1.0
     else:
         mdp = FiniteMDP.random(
             rng, states=case.size, actions=4, horizon=case.horizon, concentration=0.3
         )
-        noise, v_max = True, float(case.horizon)
-    cells = mdp.states * mdp.actions
+    coin_flips = case.problem == "tabular"
     return Problem(
-        mdp,
-        lambda: TabularEnv(1, mdp, "bernoulli" if noise else "none"),
-        TabularClass(mdp.states, mdp.actions),
-        lambda state: state,
-        np.arange(mdp.states),
-        tabular_transfer,
-        cells,
-        v_max,
-        v_max,
-        v_max * math.sqrt(cells),
-        noise,
+        mdp=mdp,
+        env=lambda: TabularEnv(1, mdp, "bernoulli" if coin_flips else "none"),
+        family=TabularClass(mdp.states, mdp.actions),
+        observe=lambda h, state: state,
+        observations=np.arange(mdp.states),
+        transfer=tabular_transfer,
+        rank=mdp.states * mdp.actions,
+        coin_flips=coin_flips,
     )
 
 
@@ -183,11 +214,11 @@ def offline_data(
             reward = (rng.random(samples) < reward).astype(np.float64)
         parts.append(
             Transitions(
-                problem.observe(state),
+                problem.observe(h, state),
                 action,
                 reward,
                 np.full(samples, float(h + 1 < mdp.horizon)),
-                problem.observe(following),
+                problem.observe(h + 1, following),
             )
         )
     step = np.repeat(np.arange(mdp.horizon), samples)
@@ -206,13 +237,12 @@ def measure(case: Case) -> Measured:
     samples = case.m_off or case.iterations
     offline = offline_data(problem, nu, samples, streams.generator("offline", samples))
     transfer = problem.transfer(occupancy, nu)
-    bound = cumulative_bound(problem.setting(transfer, case.iterations), case.iterations, samples)
     return Measured(
         case,
         transfer,
         problem.transfer(mdp.occupancy(mdp.greedy_policy(q)), nu),
         problem.rank,
-        bound,
+        problem.v_max,
         mdp.value(policy),
         mdp.optimal_value(),
         np.array(list(_values(problem, case, offline, streams))),
@@ -334,7 +364,7 @@ def start(out: Path, quick: bool = False) -> Iterator[tuple[int, int]]:
             "transfer": result.transfer,
             "optimal_covered": math.isfinite(result.optimal_transfer),
             "rank": result.rank,
-            "bound": result.bound,
+            "v_max": result.v_max,
             "comparator_value": result.comparator_value,
             "optimal_value": result.optimal_value,
             "first_loss": result.comparator_value - float(result.values[0]),

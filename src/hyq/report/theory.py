@@ -21,16 +21,19 @@ from rich.table import Table
 
 from hyq.core.errors import HyqError
 from hyq.core.files import read_json, write_bytes, write_json
+from hyq.coverage.theorem import Setting, cumulative_bound, sample_complexity
 from hyq.experiments import lock_coverage, theory
 
 Row = dict[str, Any]
 SHADES = ("#9cc5d3", "#4f9bb3", "#1f6f8b", "#0b3c4d")
 COLOURS = {"tabular": "#1f6f8b", "linear": "#e09f3e", "lock": "#d1495b"}
 USES = {"pooled": "#1f6f8b", "balanced": "#6a994e", "warm start": "#9a031e"}
+EPSILON = 0.1
+"""How near the average policy must come, for the samples of Corollary 1; values are at most one."""
 
 
 def reproduce_theory(*, out: Path = Path("results/theory"), quick: bool = False) -> None:
-    """Measure Theorem 1: cumulative suboptimality against T, C_pi, d and H, beside its bound.
+    """Measure Theorem 1 and Corollary 1: what is lost against T, C_pi, d and H, beside the bounds.
 
     Args:
         out: New directory for the records, the figure and the page.
@@ -44,18 +47,27 @@ def reproduce_theory(*, out: Path = Path("results/theory"), quick: bool = False)
             for done, total in stage(out, quick):
                 bar.update(task, completed=done, total=total)
     report_theory(out)
-    console.print(slope_table(read_rows(out)))
+    console.print(slope_table(read_measurements(out)))
     console.print(lock_table(read_rows(out, "lock.jsonl")))
     console.print(f"figure: {out / 'theory.png'}, page: {out / 'theory.html'}")
 
 
 def report_theory(out: Path) -> None:
     """Draw the figure and write the page and the summary of finished measurements."""
-    rows = read_rows(out)
+    rows = read_measurements(out)
     picture = draw(rows)
     write_bytes(out / "theory.png", picture)
     write_bytes(out / "theory.html", _page(rows, picture, out).encode())
-    names = ("problem", "C_pi", "slope", "cumulative", "first_loss", "bound")
+    names = (
+        "problem",
+        "C_pi",
+        "slope",
+        "cumulative",
+        "first_loss",
+        "bound",
+        "samples",
+        "corollary",
+    )
     lock_rows = lock_lines(read_rows(out, "lock.jsonl"))
     summary = {
         "slopes": [dict(zip(names, line, strict=True)) for line in slopes(rows)],
@@ -70,6 +82,18 @@ def read_rows(out: Path, name: str = "records.jsonl") -> list[Row]:
     if not path.exists():
         raise HyqError(f"{out} holds no measurements: make them with 'hyq reproduce theory'")
     return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def read_measurements(out: Path) -> list[Row]:
+    """Read the runs of Algorithm 1, each with the right-hand side of Theorem 1."""
+    rows = read_rows(out)
+    for row in rows:
+        row["bound"] = cumulative_bound(_setting(row), row["iterations"], row["m_off"])
+    return rows
+
+
+def _setting(row: Row) -> Setting:
+    return theory.setting(row["transfer"], row["rank"], row["horizon"], row["v_max"])
 
 
 def curve(rows: Iterable[Row], by: str, of: str = "cumulative") -> tuple[list[float], list[float]]:
@@ -90,6 +114,25 @@ def slope(x: list[float], y: list[float], last: int = 3) -> float:
     return float(np.polyfit(logs[:, 0], logs[:, 1], 1)[0])
 
 
+def samples_needed(rows: list[Row], epsilon: float) -> tuple[int, bool]:
+    """Return 2 H T for the first T from which on the average policy is within `epsilon`.
+
+    Every T was a run of its own, with m_off = T. If none is near enough it returns the largest
+    number tried, and False.
+    """
+    x, y = curve(rows, "iterations")
+    near = [loss <= epsilon * t for t, loss in zip(x, y, strict=True)]
+    first = len(near) - next((i for i, ok in enumerate(reversed(near)) if not ok), len(near))
+    reached = first < len(near)
+    return int(2 * rows[0]["horizon"] * x[first if reached else -1]), reached
+
+
+def samples_promised(rows: list[Row], epsilon: float) -> float:
+    """Return what Corollary 1 asks for, on average over instances."""
+    instances = {row["seed"]: row for row in rows}.values()
+    return float(np.mean([sample_complexity(_setting(row), epsilon) for row in instances]))
+
+
 def select(rows: Iterable[Row], panel: str, **wanted: Any) -> list[Row]:
     """Return the rows of one panel with the given values."""
     return [
@@ -102,15 +145,27 @@ def select(rows: Iterable[Row], panel: str, **wanted: Any) -> list[Row]:
 def slope_table(rows: list[Row]) -> Table:
     """Lay out the slope against T for every problem and C_pi."""
     table = Table(title="Cumulative suboptimality against T", title_justify="left", box=SIMPLE)
-    for name in ("problem", "C_pi", "slope", "at largest T", "lost by f^1", "bound"):
+    for name in SLOPE_COLUMNS:
         table.add_column(name, justify="left" if name == "problem" else "right")
     for cells in slopes(rows):
         table.add_row(*cells)
     return table
 
 
+SLOPE_COLUMNS = (
+    "problem",
+    "C_pi",
+    "slope",
+    "lost at largest T",
+    "by f^1",
+    "Theorem 1",
+    f"samples to {EPSILON:g}",
+    "Corollary 1",
+)
+
+
 def slopes(rows: list[Row]) -> list[tuple[str, ...]]:
-    """Return problem, C_pi, slope, last cumulative loss, first policy's loss and bound as text."""
+    """Return the columns as text: a line for each problem and C_pi, means over instances."""
     lines: list[tuple[str, ...]] = []
     for problem in COLOURS:
         for share in theory.SHARES:
@@ -121,6 +176,7 @@ def slopes(rows: list[Row]) -> list[tuple[str, ...]]:
             _, first = curve(mine, "iterations", "first_loss")
             _, bound = curve(mine, "iterations", "bound")
             transfer = float(np.mean([row["transfer"] for row in mine]))
+            samples, reached = samples_needed(mine, EPSILON)
             lines.append(
                 (
                     problem,
@@ -129,6 +185,8 @@ def slopes(rows: list[Row]) -> list[tuple[str, ...]]:
                     f"{y[-1]:.3g}",
                     f"{first[-1]:.2g}",
                     f"{bound[-1]:.2g}",
+                    f"{samples:,}" if reached else f"> {samples:,}",
+                    f"{samples_promised(mine, EPSILON):.2g}",
                 )
             )
     return lines
@@ -177,25 +235,23 @@ def _median(rows: list[Row], name: str) -> str:
 
 def draw(rows: list[Row]) -> bytes:
     """Draw all panels; return a PNG."""
-    figure = Figure(figsize=(13.5, 8), layout="constrained")
-    axes = figure.subplots(2, 4)
-    for axis, problem in zip(axes[0], COLOURS, strict=False):
+    figure = Figure(figsize=(13.5, 12), layout="constrained")
+    axes = figure.subplots(3, 3)
+    for axis, problem in zip(axes[0], COLOURS, strict=True):
         _draw_rates(axis, rows, problem)
-    _draw_bound(axes[0, 3], rows)
-    for axis, panel, key, label in (
-        (axes[1, 0], "sizes", "rank", "rank d"),
-        (axes[1, 1], "horizons", "horizon", "horizon H"),
+    for axis, panel, key, label, title in (
+        (axes[1, 0], "rates", "iterations", "iterations T", "Theorem 1 (dashed), p = 1/4"),
+        (axes[1, 1], "sizes", "rank", "rank d", "against the rank, T = {t}"),
+        (axes[1, 2], "horizons", "horizon", "horizon H", "against the horizon, T = {t}"),
     ):
-        for problem, colour in COLOURS.items():
-            x, y = curve(select(rows, panel, problem=problem), key)
-            if x:
-                name = f"{problem}, slope {slope(x, y, len(x)):.2f}"
-                axis.loglog(x, y, color=colour, marker="o", markersize=4, label=name)
-        _finish(axis, label, f"against {label}")
-    _draw_forgetting(axes[1, 2], rows)
-    _draw_comparators(axes[1, 3], rows)
+        _draw_bound(axis, rows, panel, key, label, title)
+    _draw_samples(axes[2, 0], rows)
+    _draw_forgetting(axes[2, 1], rows)
+    _draw_comparators(axes[2, 2], rows)
     axes[0, 0].set_ylabel("cumulative suboptimality")
     axes[1, 0].set_ylabel("cumulative suboptimality")
+    axes[2, 0].set_ylabel("samples, offline and online")
+    axes[2, 1].set_ylabel("cumulative suboptimality")
     buffer = BytesIO()
     figure.savefig(buffer, format="png", dpi=120)
     return buffer.getvalue()
@@ -233,16 +289,35 @@ def _draw_rates(axis: Axes, rows: list[Row], problem: str) -> None:
     _finish(axis, "iterations T (m_off = T)", problem)
 
 
-def _draw_bound(axis: Axes, rows: list[Row]) -> None:
+def _draw_bound(axis: Axes, rows: list[Row], panel: str, key: str, label: str, title: str) -> None:
+    """Draw what was lost, and dashed what Theorem 1 allows, with the slope of each."""
+    for problem, colour in COLOURS.items():
+        mine = select(rows, panel, problem=problem, share=theory.SHARES[1])
+        x, y = curve(mine, key)
+        _, bound = curve(mine, key, "bound")
+        if x:
+            title = title.format(t=mine[-1]["iterations"])
+            fit = f"slope {slope(x, y, len(x)):.2f}, bound {slope(x, bound, len(x)):.2f}"
+            axis.loglog(x, y, color=colour, marker="o", markersize=4, label=f"{problem}, {fit}")
+            axis.loglog(x, bound, color=colour, linestyle="--")
+    _finish(axis, label, title)
+
+
+def _draw_samples(axis: Axes, rows: list[Row]) -> None:
+    """Draw 2 H T against how near the average policy of T iterations came, beside Corollary 1."""
     for problem, colour in COLOURS.items():
         mine = select(rows, "rates", problem=problem, share=theory.SHARES[1])
         if not mine:
             continue
-        x, y = curve(mine, "iterations")
-        _, bound = curve(mine, "iterations", "bound")
-        axis.loglog(x, y, color=colour, marker="o", markersize=4, label=f"{problem}, measured")
-        axis.loglog(x, bound, color=colour, linestyle="--", label=f"{problem}, Theorem 1")
-    _finish(axis, "iterations T", "beside the bound, p = 1/4")
+        t, lost = curve([row for row in mine if row["cumulative"] > 0], "iterations")
+        near = [loss / rounds for loss, rounds in zip(lost, t, strict=True)]
+        samples = [2 * mine[0]["horizon"] * rounds for rounds in t]
+        promised = [samples_promised(mine, epsilon) for epsilon in near]
+        axis.loglog(near, samples, color=colour, marker="o", markersize=4, label=problem)
+        axis.loglog(near, promised, color=colour, linestyle="--")
+    _finish(axis, "average policy within epsilon", "Corollary 1 (dashed), p = 1/4")
+    axis.set_xscale("log", base=10)
+    axis.invert_xaxis()
 
 
 def _draw_forgetting(axis: Axes, rows: list[Row]) -> None:
@@ -274,17 +349,7 @@ def _draw_comparators(axis: Axes, rows: list[Row]) -> None:
 
 
 def _page(rows: list[Row], picture: bytes, out: Path) -> str:
-    head = "".join(
-        f"<th>{name}</th>"
-        for name in (
-            "problem",
-            "C<sub>&pi;</sub>",
-            "slope",
-            "lost by largest T",
-            "by f<sup>1</sup>",
-            "bound",
-        )
-    )
+    head = "".join(f"<th>{html.escape(name)}</th>" for name in SLOPE_COLUMNS)
     body = "".join(
         "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in line) + "</tr>"
         for line in slopes(rows)
@@ -309,13 +374,17 @@ th:first-child, td:first-child {{ text-align: left; }}
 <h1>Theorem 1, measured</h1>
 <p>Algorithm 1 with m<sub>on</sub> = 1 and m<sub>off</sub> = T on random tabular MDPs (8 states, 4
 actions, coin-flip rewards), random linear MDPs (8 features, the same rewards) and the latent MDP of
-the combination lock. Offline pairs are drawn from a mixture of the comparator's occupancy (share p)
+the combination lock, each with a class that is complete: values between 0 and what can still be
+earned. Offline pairs are drawn from a mixture of the comparator's occupancy (share p)
 and the worst policy's, so that C<sub>&pi;</sub> is about &radic;(H/p). Lines are means over
 {len({row["seed"] for row in rows})} instances; slopes are of the last three points. The theorem
 promises a slope of 1/2 once T exceeds about C<sub>&pi;</sub><sup>2</sup>; before that, every policy
 may lose all there is, and the slope is one.</p>
 <img alt="Cumulative suboptimality" src="data:image/png;base64,{b64encode(picture).decode()}">
 <table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>
+<p>The bounds are the right-hand sides with all constants of the corrected proof, at probability
+0.95. "Samples to {EPSILON:g}" are the offline and online samples, 2 H T, of the first T in the
+figure from which on the average policy of T iterations is within {EPSILON:g} of the comparator.</p>
 <h2>Which data is better? Inspection against sample complexity, on the lock</h2>
 <table><thead><tr>{lock_head}</tr></thead><tbody>{lock_body}</tbody></table>
 <p>Coverage is that of the optimal policy in its own latent features; samples are the online samples
