@@ -104,6 +104,28 @@ def test_uniform_actions_cost_a_factor_of_the_number_of_actions_and_no_less() ->
     assert g[0] ** 2 == 4 * (g**2).mean()
 
 
+@pytest.mark.parametrize("drift", [0.0, 0.4])
+def test_freedman(drift: float) -> None:
+    """Steps of +-1 that lean against the sum so far: |S - E| exceeds the bound in < delta of paths.
+
+    Half of the right-hand side is exceeded more often than delta, so the test can fail.
+    """
+    rng = np.random.default_rng(0)
+    paths, steps, delta, size = 20_000, 200, 0.01, 1.0
+    total, centred, spread = np.zeros(paths), np.zeros(paths), np.zeros(paths)
+    for _ in range(steps):
+        mean = -drift * np.sign(total)
+        x = np.where(rng.random(paths) < (1 + mean) / 2, 1.0, -1.0)
+        total += x
+        centred += x - mean
+        spread += 2 * size * np.abs(mean) + 1.0
+    rate = min(math.sqrt(math.log(2 / delta) / (steps * (1 + 2 * drift))), 1 / (2 * size))
+    right = rate * spread + math.log(2 / delta) / rate
+    assert (np.abs(centred) > right).mean() <= delta
+    if drift == 0.0:
+        assert (np.abs(centred) > right / 2).mean() > delta
+
+
 def test_least_squares_generalises_as_promised() -> None:
     """The FQI guarantee's regression: error within 256 R^2 log(2 |H| / delta), by a wide margin."""
     rng = np.random.default_rng(0)

@@ -35,20 +35,33 @@ class TransferBounds:
 
     transfer: float
     """C_pi."""
+    step_ratios: FloatArray
+    """rho_h = max_f ||g_h||^2_{d_h} / ||g_h||^2_{nu_h}, one for each step."""
     squared_sum: float
     """max_f of sum_h ||g_h||^2_{d_h} / sum_h ||g_h||^2_{nu_h}."""
-    squared_step: float
-    """max_{f,h} of ||g_h||^2_{d_h} / ||g_h||^2_{nu_h}: the squared Bellman error ratio."""
     density: float
     """sup_{h,s,a} d_h(s, a) / nu_h(s, a), never below one."""
-    horizon: int
+
+    @property
+    def squared_step(self) -> float:
+        """max_h rho_h: the squared Bellman error ratio."""
+        return float(self.step_ratios.max())
 
     def corrected(self) -> tuple[float, ...]:
         """Return a chain that never decreases: each entry bounds the one before it."""
-        root = math.sqrt(self.horizon)
+        return (self.transfer, math.sqrt(float(self.step_ratios.sum())), *self._loose())
+
+    def corrected_jointly(self) -> tuple[float, ...]:
+        """Return the chain whose second entry takes one f for all steps.
+
+        Its second entry may be above or below that of `corrected`.
+        """
+        root = math.sqrt(len(self.step_ratios))
+        return (self.transfer, root * math.sqrt(self.squared_sum), *self._loose())
+
+    def _loose(self) -> tuple[float, ...]:
+        root = math.sqrt(len(self.step_ratios))
         return (
-            self.transfer,
-            root * math.sqrt(self.squared_sum),
             root * math.sqrt(self.squared_step),
             root * math.sqrt(self.density),
             root * self.density,
@@ -67,19 +80,19 @@ class TransferBounds:
 
 def tabular_bounds(occupancy: FloatArray, nu: FloatArray) -> TransferBounds:
     """Bound C_pi of all functions: residuals can be put on one pair, so all ratios coincide."""
-    sup = float(density_ratio(occupancy, nu).max())
-    return TransferBounds(tabular_transfer(occupancy, nu), sup, sup, sup, len(nu))
+    steps = density_ratio(occupancy, nu).max(axis=(1, 2))
+    sup = float(steps.max())
+    return TransferBounds(tabular_transfer(occupancy, nu), steps, sup, sup)
 
 
 def linear_bounds(features: FloatArray, occupancy: FloatArray, nu: FloatArray) -> TransferBounds:
     """Bound C_pi of all linear functions of `features`, where they are closed under T."""
-    relative = float(max(condition_numbers(features, occupancy, nu).largest))
+    relative = condition_numbers(features, occupancy, nu).largest
     return TransferBounds(
         linear_transfer(features, occupancy, nu),
         relative,
-        relative,
+        float(relative.max()),
         float(density_ratio(occupancy, nu).max()),
-        len(nu),
     )
 
 
@@ -93,10 +106,9 @@ def finite_bounds(
     ]
     return TransferBounds(
         finite_transfer(mdp, tables, occupancy, nu),
+        np.array(steps),
         _ratio_of_sums(problem),
-        max(steps),
         float(density_ratio(occupancy, nu).max()),
-        mdp.horizon,
     )
 
 
@@ -136,8 +148,12 @@ class ConditionNumbers:
     largest: FloatArray
     """max_w E_{d_h}<w, phi>^2 / E_{nu_h}<w, phi>^2: the relative condition number elsewhere."""
 
+    def tight(self) -> float:
+        """Bound C_pi in linear Bellman-complete models: sqrt(sum_h trace_h)."""
+        return math.sqrt(float(self.trace.sum()))
+
     def bound(self) -> float:
-        """Bound C_pi in linear Bellman-complete models: sqrt(H max_h trace_h)."""
+        """Bound it by the worst step: sqrt(H max_h trace_h)."""
         return math.sqrt(len(self.trace) * float(self.trace.max()))
 
     def printed(self) -> float:
@@ -193,7 +209,9 @@ def low_rank_bounds(
     """Bound C_pi, for any class, by how nu covers pi in the features phi* of the transitions.
 
     `nu` must come from trajectories: nu_0(s) = d_0(s) and nu_{h+1}(s') = E_{nu_h} P(s' | s, a).
+    `features` must factorise the transitions: P_h(s' | s, a) = <phi*(s, a), mu*_h(s')>.
     """
+    _check_factorises(mdp, features)
     state_law = nu.sum(axis=2)
     expected = [mdp.initial]
     expected += [np.tensordot(n, p, axes=2) for n, p in zip(nu, mdp.transition, strict=True)]
@@ -216,6 +234,20 @@ def low_rank_bounds(
         root * (1.0 + sum(lengths)),
         alpha,
     )
+
+
+def _check_factorises(mdp: FiniteMDP, features: FloatArray) -> None:
+    """Raise unless every P_h(s' | ., .) that a step h < H - 1 uses is linear in `features`."""
+    if mdp.horizon == 1:
+        return
+    phi = features.reshape(-1, features.shape[-1])
+    rows = np.moveaxis(mdp.transition[:-1], 0, 2).reshape(len(phi), -1)
+    error = np.abs(phi @ np.linalg.lstsq(phi, rows, rcond=None)[0] - rows).max()
+    if error > 1e-8:
+        raise HyqError(
+            f"the low-rank bound needs features that factorise the transitions: no <phi, mu> is "
+            f"within {error:.2g} of them"
+        )
 
 
 def _expected_length(features: FloatArray, occupancy: FloatArray, covariance: FloatArray) -> float:

@@ -241,8 +241,8 @@ def draw(rows: list[Row]) -> bytes:
         _draw_rates(axis, rows, problem)
     for axis, panel, key, label, title in (
         (axes[1, 0], "rates", "iterations", "iterations T", "Theorem 1 (dashed), p = 1/4"),
-        (axes[1, 1], "sizes", "rank", "rank d", "against the rank, T = {t}"),
-        (axes[1, 2], "horizons", "horizon", "horizon H", "against the horizon, T = {t}"),
+        (axes[1, 1], "sizes", "rank", "rank d", "against d, p = 1/4"),
+        (axes[1, 2], "horizons", "horizon", "horizon H", "against H, p = 1/4"),
     ):
         _draw_bound(axis, rows, panel, key, label, title)
     _draw_samples(axes[2, 0], rows)
@@ -296,7 +296,6 @@ def _draw_bound(axis: Axes, rows: list[Row], panel: str, key: str, label: str, t
         x, y = curve(mine, key)
         _, bound = curve(mine, key, "bound")
         if x:
-            title = title.format(t=mine[-1]["iterations"])
             fit = f"slope {slope(x, y, len(x)):.2f}, bound {slope(x, bound, len(x)):.2f}"
             axis.loglog(x, y, color=colour, marker="o", markersize=4, label=f"{problem}, {fit}")
             axis.loglog(x, bound, color=colour, linestyle="--")
