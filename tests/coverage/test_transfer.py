@@ -10,6 +10,7 @@ from scipy.optimize import minimize
 from hyq.core.errors import HyqError
 from hyq.core.mdp import FiniteMDP
 from hyq.core.types import FloatArray
+from hyq.coverage.assumptions import largest_returns
 from hyq.coverage.bounded import bounded_transfer, bounds_do_not_bind
 from hyq.coverage.residuals import bellman_residuals, enumerate_product
 from hyq.coverage.transfer import (
@@ -135,8 +136,9 @@ def _over_pieces(mdp: FiniteMDP, d: FloatArray, nu: FloatArray) -> float:
     return bounded_transfer(mdp, d, nu, v_max=mdp.optimal_q().max() * (1 - 1e-12))
 
 
+@pytest.mark.parametrize("by_step", [False, True])
 @pytest.mark.parametrize("seed", range(6))
-def test_bounded_tables_where_the_bounds_bind(seed: int) -> None:
+def test_bounded_tables_where_the_bounds_bind(seed: int, by_step: bool) -> None:
     """No member of the class does better than the solver says, and some nearly as well."""
     rng = np.random.default_rng(seed)
     base = FiniteMDP.random(rng, states=2, actions=2, horizon=2)
@@ -145,8 +147,9 @@ def test_bounded_tables_where_the_bounds_bind(seed: int) -> None:
     mdp = FiniteMDP(base.transition, reward, base.initial)
     d = mdp.occupancy(rng.dirichlet(np.ones(2), size=(2, 2)))
     nu = rng.dirichlet(np.full(4, 2.0), size=2).reshape(d.shape)
-    assert not bounds_do_not_bind(mdp, d, 1.0)
-    exact = bounded_transfer(mdp, d, nu)
+    top = largest_returns(mdp, mdp.reward + 0.1) if by_step else np.ones(d.shape)
+    assert not bounds_do_not_bind(mdp, d, top)
+    exact = bounded_transfer(mdp, d, nu, top if by_step else 1.0)
     assert exact <= tabular_transfer(d, nu) * (1 + 1e-6)
 
     def negative(x: FloatArray) -> float:
@@ -154,7 +157,8 @@ def test_bounded_tables_where_the_bounds_bind(seed: int) -> None:
         return -float((d * g).sum()) / math.sqrt(float((nu * g**2).sum()) + 1e-14)
 
     starts = [mdp.optimal_q().ravel() * 0.9 + 0.1 * rng.random(d.size) for _ in range(40)]
-    found = [minimize(negative, x, method="L-BFGS-B", bounds=[(0, 1)] * d.size) for x in starts]
+    bounds = [(0.0, value) for value in top.ravel()]
+    found = [minimize(negative, x, method="L-BFGS-B", bounds=bounds) for x in starts]
     best = max(0.0, -min(float(result.fun) for result in found))
     assert best <= exact * (1 + 1e-5) + 1e-7
     assert best >= 0.9 * exact

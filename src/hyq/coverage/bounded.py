@@ -1,5 +1,8 @@
 """C_pi of the class of tables with values in [0, V_max], where bounds may bind.
 
+One V_max for all steps is the paper's class, which is not complete; `largest_returns` has bounds
+for each (h, s, a) that make it so.
+
 If Q* is positive wherever pi goes and rewards are not negative, the bounds do not matter: f =
 Q* - small steps along the optimal residual d / nu stays inside them, and C_pi is that of all
 functions. Otherwise the class is a polytope and f -> T f_{h+1} is linear on each of the pieces on
@@ -24,24 +27,27 @@ _FLOOR = 1e-7
 """Weight of what costs nothing, so that the programme has one solution."""
 
 
-def bounds_do_not_bind(mdp: FiniteMDP, occupancy: FloatArray, v_max: float) -> bool:
+def bounds_do_not_bind(mdp: FiniteMDP, occupancy: FloatArray, v_max: float | FloatArray) -> bool:
     """Say whether [0, V_max] leaves C_pi as it is for the class of all functions."""
     q = mdp.optimal_q()
-    inside = (q[occupancy > 0] > 0).all() and q.max() <= v_max
+    inside = (q[occupancy > 0] > 0).all() and (q <= v_max).all()
     return bool(inside and mdp.reward.min() >= 0)
 
 
 def bounded_transfer(
-    mdp: FiniteMDP, occupancy: FloatArray, nu: FloatArray, v_max: float = 1.0
+    mdp: FiniteMDP, occupancy: FloatArray, nu: FloatArray, v_max: float | FloatArray = 1.0
 ) -> float:
-    """C_pi of F_h = {f : 0 <= f <= v_max}; exact, for MDPs small enough where the bounds bind."""
+    """C_pi of F_h = {f : 0 <= f <= v_max}; exact, for MDPs small enough where the bounds bind.
+
+    `v_max` is one bound for all, or an array of shape (H, S, A).
+    """
     check_pair(occupancy, nu)
     if bounds_do_not_bind(mdp, occupancy, v_max):
         return tabular_transfer(occupancy, nu)
     choices = mdp.states * (mdp.horizon - 1)
     if mdp.actions**choices > _PIECES:
         raise HyqError(
-            f"the bounds of [0, {v_max:g}] bind and {mdp.actions}^{choices} greedy policies are "
+            f"the class's bounds bind and {mdp.actions}^{choices} greedy policies are "
             "too many to try: use a smaller MDP, or tabular_transfer for an upper bound"
         )
     best = 0.0
@@ -65,7 +71,7 @@ class _Piece:
     """Rows r with r . (g, t) >= 0."""
 
     @classmethod
-    def of(cls, mdp: FiniteMDP, greedy: IntArray, v_max: float) -> "_Piece":
+    def of(cls, mdp: FiniteMDP, greedy: IntArray, v_max: float | FloatArray) -> "_Piece":
         h, s, a = mdp.reward.shape
         policy = np.eye(a)[greedy]
         cells = h * s * a
@@ -78,8 +84,8 @@ class _Piece:
             ).reshape(s * a, s * a)
         back = np.linalg.inv(np.eye(cells) - move)
         x = np.hstack([-back, (back @ mdp.reward.ravel())[:, None]])
-        top = np.zeros(cells + 1)
-        top[-1] = v_max
+        top = np.zeros((cells, cells + 1))
+        top[:, -1] = np.broadcast_to(v_max, mdp.reward.shape).ravel()
         chosen = np.eye(cells).reshape(h, s, a, cells)
         at_greedy = np.take_along_axis(chosen, greedy[:, :, None, None], axis=2)
         greedier = (at_greedy - chosen)[1:].reshape(-1, cells) @ x
