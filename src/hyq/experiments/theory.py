@@ -133,7 +133,7 @@ class BoxClass(LinearClass):
         """Solve the least squares over the box exactly, on the triangle that QR leaves of it."""
         features = problem.observation[np.arange(len(problem.target)), problem.action]
         rows = np.column_stack([features, problem.target]) * np.sqrt(problem.weight)[:, None]
-        triangle = np.linalg.qr(rows, mode="r")
+        triangle = np.asarray(np.linalg.qr(rows, mode="r"))
         found = lsq_linear(
             triangle[:, :-1], triangle[:, -1], (0.0, 1.0), "bvls", max_iter=100 * self.dimension
         )
