@@ -53,6 +53,6 @@ def test_the_bounds_are_those_of_the_corrected_theorem(tmp_path: Path) -> None:
     assert samples_promised(rows[:2], EPSILON) == one
     assert samples_promised(rows, EPSILON) > one
     (line,) = slopes(rows)
-    assert line[-2:] == ("256", f"{samples_promised(rows, EPSILON):.2g}")
+    assert line[-2:] == ("≤ 256", f"{samples_promised(rows, EPSILON):.2g}")
     assert float(line[5]) == pytest.approx((rows[1]["bound"] + rows[2]["bound"]) / 2, rel=0.05)
     assert draw(rows).startswith(b"\x89PNG")
