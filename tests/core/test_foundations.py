@@ -2,13 +2,14 @@
 
 import errno
 import os
+import threading
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from hyq.core.errors import HyqError
-from hyq.core.files import append_line, new_directory, read_json, write_bytes, write_json
+from hyq.core.files import append_line, locked, new_directory, read_json, write_bytes, write_json
 from hyq.core.images import shrink
 from hyq.core.schedules import PiecewiseLinear
 from hyq.core.seeding import Streams
@@ -88,6 +89,55 @@ def test_a_new_directory_appears_whole_or_not_at_all(tmp_path: Path) -> None:
         pass
 
 
+def make_with_a_file(path: Path) -> None:
+    path.mkdir()
+    (path / "theirs").write_text("x")
+
+
+def test_a_directory_that_somebody_else_made_meanwhile_is_kept(tmp_path: Path) -> None:
+    path = tmp_path / "result"
+    with pytest.raises(HyqError, match="exists already"), new_directory(path):
+        make_with_a_file(path)
+    assert [p.name for p in tmp_path.rglob("*")] == ["result", "theirs"]
+
+
+def test_two_who_write_one_file_do_not_meet(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sync = os.fsync
+
+    def write_another_first(file: int) -> None:
+        monkeypatch.setattr(os, "fsync", sync)
+        write_bytes(tmp_path / "file", b"theirs")
+        sync(file)
+
+    monkeypatch.setattr(os, "fsync", write_another_first)
+    write_bytes(tmp_path / "file", b"mine")
+    assert (tmp_path / "file").read_bytes() == b"mine"
+    assert [p.name for p in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_written_file_may_be_read_by_whom_the_umask_allows(tmp_path: Path) -> None:
+    (tmp_path / "plain").write_bytes(b"")
+    write_bytes(tmp_path / "file", b"")
+    assert (tmp_path / "file").stat().st_mode == (tmp_path / "plain").stat().st_mode
+
+
+def test_a_lock_is_waited_for(tmp_path: Path) -> None:
+    entered = threading.Event()
+
+    def enter() -> None:
+        with locked(tmp_path / "new" / "lock"):
+            entered.set()
+
+    with locked(tmp_path / "new" / "lock"):
+        other = threading.Thread(target=enter)
+        other.start()
+        assert not entered.wait(0.1)
+    other.join(10)
+    assert entered.is_set()
+
+
 def test_a_full_disk_is_one_clear_line_and_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -142,3 +192,5 @@ def test_a_directory_below_a_file_is_refused(tmp_path: Path) -> None:
     assert (tmp_path / "file").read_text() == "kept"
     with pytest.raises(HyqError, match="cannot write"):
         write_bytes(tmp_path / "nowhere" / "file", b"")
+    with pytest.raises(HyqError, match="cannot write"), locked(tmp_path / "file" / "lock"):
+        pass

@@ -149,8 +149,10 @@ def test_a_part_is_kept_while_any_lane_still_needs_it(tmp_path: Path) -> None:
 def test_a_half_written_checkpoint_is_not_looked_at(tmp_path: Path) -> None:
     list(islice(deep.start(SMALL, tmp_path / "run", checkpoint_seconds=0), 3))
     checkpoint = tmp_path / "run" / "checkpoint"
-    (checkpoint / ".state.safetensors.draft").write_bytes(b"half")
+    (checkpoint / ".state.safetensors.0.draft").write_bytes(b"half")
     (checkpoint / "part-00009.safetensors").write_bytes(b"half")
+    next(deep.resume(tmp_path / "run", checkpoint_seconds=0))
+    assert not list(checkpoint.glob(".*")), "what a kill left is swept up"
     list(deep.resume(tmp_path / "run"))
     list(deep.start(SMALL, tmp_path / "whole"))
     assert results(tmp_path / "run") == results(tmp_path / "whole")

@@ -1,6 +1,9 @@
 import subprocess
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -78,15 +81,50 @@ def test_a_dataset_has_its_exact_shares(recordings: Path) -> None:
         assert sum(len(one.actions) for one in parts if one.seed in seeds) == expert
 
 
+def kept(cache: Path) -> list[Path]:
+    return [path for path in (cache / "montezuma").iterdir() if path.is_dir()]
+
+
 def test_load_renders_once_and_then_reads_the_cache(recordings: Path, tmp_path: Path) -> None:
     rendered = load("montezuma/hard", recordings, tmp_path)
     assert isinstance(rendered, Episodes)
     assert len(rendered) == SIZE
     assert not rendered.terminated.any()
-    (place,) = (tmp_path / "montezuma").iterdir()
+    (place,) = kept(tmp_path)
     before = place.stat().st_mtime_ns
     assert load("montezuma/hard", recordings, tmp_path).digest() == rendered.digest()
     assert place.stat().st_mtime_ns == before
+
+
+def test_of_two_first_users_one_renders_and_the_other_waits(
+    recordings: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    render, rendered = Recordings.render, []
+
+    def slowly(*args: Any) -> Episodes:
+        rendered.append(args)
+        time.sleep(0.3)
+        return render(*args)
+
+    monkeypatch.setattr(Recordings, "render", slowly)
+    with ThreadPoolExecutor(2) as pool:
+        both = [pool.submit(load, "montezuma/hard", recordings, tmp_path) for _ in range(2)]
+        first_user, second_user = (one.result(60).digest() for one in both)
+    assert first_user == second_user
+    assert len(rendered) == 1
+
+
+def test_data_that_somebody_else_kept_meanwhile_is_taken(
+    recordings: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save = Episodes.save
+
+    def too_late(episodes: Episodes, path: Path) -> None:
+        save(episodes, path)
+        save(episodes, path)
+
+    monkeypatch.setattr(Episodes, "save", too_late)
+    assert len(load("montezuma/hard", recordings, tmp_path)) == SIZE
 
 
 def test_the_cache_is_where_the_variable_says(
@@ -116,7 +154,7 @@ def test_pictures_that_came_out_different_are_refused(recordings: Path, tmp_path
     Recordings(source.paths, other, source.random, manifest).save(tmp_path / "other")
     with pytest.raises(HyqError, match=r"came out different with ale-py 0\.12"):
         load("montezuma/easy", tmp_path / "other", tmp_path / "cache")
-    assert not (tmp_path / "cache").exists()
+    assert kept(tmp_path / "cache") == []
 
 
 def test_two_processes_make_the_same_bytes(recordings: Path, tmp_path: Path) -> None:

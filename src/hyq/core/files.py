@@ -2,11 +2,13 @@
 
 import contextlib
 import errno
+import fcntl
 import hashlib
 import json
 import os
 import shutil
 import tempfile
+import uuid
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -31,17 +33,37 @@ def new_directory(path: Path) -> Iterator[Path]:
         try:
             yield draft
             draft.chmod(0o755)
-            os.rename(draft, path)
+            try:
+                os.rename(draft, path)
+            except OSError:
+                # Somebody else may have put something there since we looked.
+                check_free(path)
+                raise
         finally:
             shutil.rmtree(draft, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Hold the lock that the file `path` stands for; wait while another process holds it.
+
+    The file stays, because to remove it would let two processes hold locks of one name.
+    """
+    with _disk_full_as_error(path, errno.ENOENT):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle = path.open("ab")
+    with handle:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
 
 
 def write_bytes(path: Path, content: bytes) -> None:
     """Write a whole file or nothing, replacing what was there."""
     with _disk_full_as_error(path, errno.ENOENT):
-        draft = path.with_name(f".{path.name}.draft")
+        # A name of its own, so that two who write the same file do not write into one draft.
+        draft = path.with_name(f".{path.name}.{uuid.uuid4().hex}.draft")
         try:
-            with draft.open("wb") as file:
+            with draft.open("xb") as file:
                 file.write(content)
                 file.flush()
                 os.fsync(file.fileno())

@@ -14,6 +14,7 @@ import io
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path as FilePath
 from typing import Any, Literal
 
@@ -24,7 +25,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from hyq.core.errors import HyqError
-from hyq.core.files import file_digest, new_directory, read_json, write_bytes, write_json
+from hyq.core.files import file_digest, locked, new_directory, read_json, write_bytes, write_json
 from hyq.core.seeding import Streams
 from hyq.data.episodes import Episode, Episodes
 from hyq.envs.montezuma import ACTIONS, SIDE, STEP_LIMIT, STICKINESS, Montezuma, emulator
@@ -160,11 +161,20 @@ def load(name: str, recordings: FilePath = SHIPPED, cache: FilePath | None = Non
     if not place.exists():
         with Progress(console=Console(stderr=True)) as bar:
             task = bar.add_task(f"rendering {name}", total=int(source.manifest["size"]))
-            episodes = source.render(kind, lambda count: bar.update(task, advance=count))
-        # Another process may have rendered it meanwhile.
-        if not place.exists():
-            episodes.save(place)
+            with locked(place.with_name(f".{place.name}.lock")):
+                # Another process may have rendered it while this one waited.
+                if not place.exists():
+                    _keep(source.render(kind, partial(bar.advance, task)), place)
     return Episodes.load(place)
+
+
+def _keep(episodes: Episodes, place: FilePath) -> None:
+    """Save rendered data, unless somebody did so in spite of the lock, as on some network disks."""
+    try:
+        episodes.save(place)
+    except HyqError:
+        if not place.exists():
+            raise
 
 
 def cache_directory() -> FilePath:
