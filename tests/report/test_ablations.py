@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from hyq.algos.deep_config import DeepConfig
+from hyq.algos.deep_config import PRESETS, DeepConfig
 from hyq.cli import main
 from hyq.core.errors import HyqError
 from hyq.experiments.deep import DeepRun
 from hyq.experiments.launch import SuiteDirectory
-from hyq.experiments.suites import ABLATIONS, ablation_suite
-from hyq.report.ablations import read_ablations
+from hyq.experiments.suites import ABLATIONS, MONTEZUMA_PARAMETERS, ablation_suite
+from hyq.report.ablations import ablation_table, noise, read_ablations
 from tests.report.test_montezuma_report import rows, write_run
 
 SUITE = ablation_suite(20_000)
@@ -30,10 +30,34 @@ def test_each_undoes_what_it_says_and_nothing_else() -> None:
             for field in fields(DeepConfig)
             if getattr(config(run), field.name) != getattr(whole, field.name)
         }
+        assert isinstance(run, DeepRun)
+        if run.env_parameters != MONTEZUMA_PARAMETERS:
+            changed.add("env_parameters")
         if "preset" in settings:
             assert len(changed) > 10, name
         else:
             assert changed == set(settings), name
+
+
+def test_every_departure_from_the_paper_is_undone_by_itself() -> None:
+    paper, small = PRESETS["paper-montezuma"], PRESETS["paper-small-montezuma"]
+    whole, *others = (
+        config(run)
+        for settings, run in zip(ABLATIONS.values(), SUITE.runs, strict=True)
+        if "preset" not in settings
+    )
+    left = {
+        field.name
+        for field in fields(DeepConfig)
+        if getattr(whole, field.name) != getattr(paper, field.name)
+        and not any(
+            getattr(other, field.name) in (getattr(paper, field.name), getattr(small, field.name))
+            for other in others
+            if getattr(other, field.name) != getattr(whole, field.name)
+        )
+    }
+    # As in the paper at this size; and Adam's own settings, which the command cannot set.
+    assert left == {"online_steps", "n_value", "lanes", "adam"}
 
 
 def test_the_report_names_what_was_undone(
@@ -50,4 +74,15 @@ def test_the_report_names_what_was_undone(
     main(["report", "suite", str(directory.path)])
     shown = capsys.readouterr().out
     assert "one-step returns" in shown and "1,800" in shown  # noqa: PT018
+    assert "+900" in shown and "(+900)" not in shown  # noqa: PT018
+    assert "One seed a row" in shown
     assert (directory.path / "figure.png").stat().st_size > 1000
+
+
+def test_differences_that_another_seed_could_make_are_in_brackets(tmp_path: Path) -> None:
+    directory = SuiteDirectory.prepare(tmp_path / "suite", SUITE)
+    for level, run in zip((900.0, 1400.0, 200.0), SUITE.runs, strict=False):
+        write_run(directory, run, rows(run, level))
+    table = ablation_table(read_ablations(directory.path), 20_000)
+    assert list(table.columns[-1].cells) == ["", "(+500)", "-700"]
+    assert noise(300_000) < noise(300_001) < noise(5_000_000)

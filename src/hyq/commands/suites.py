@@ -91,6 +91,9 @@ def reproduce_ablations(
 ) -> None:
     """Undo the settings that make Hy-Q learn Montezuma's Revenge on a CPU, one by one; hours.
 
+    Each with one seed. The report puts differences in brackets that another seed could make as
+    well: up to 581 points within 300,000 steps, and more later.
+
     Args:
         online_steps: Steps of every run.
         out: Directory of the suite; where it exists already, only what is missing is run.

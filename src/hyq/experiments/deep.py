@@ -103,8 +103,8 @@ class DeepRun:
     """Factor by which frames of bytes are shrunk."""
     steady_lanes: FromPreset[int] = None
     """How many of them explore with a chance of only 0.01, whatever epsilon says."""
-    network: FromPreset[Literal["nature", "small", "normalised"]] = None
-    """Layers for images: of Mnih et al. (2015), or two small kinds for pictures of 42x42."""
+    network: FromPreset[Literal["nature", "small", "normalised", "unnormalised"]] = None
+    """Layers for images: of Mnih et al. (2015), or three small kinds for pictures of 42x42."""
     standardise_pixels: FromPreset[bool] = None
     """Scale each pixel by its mean and deviation in the logs."""
     life_loss_discount: FromPreset[float] = None

@@ -6,7 +6,7 @@ PyTorch module. How they learn is in `learners.py`.
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import gymnasium as gym
@@ -51,6 +51,7 @@ NETWORKS = {
     "nature": NATURE,
     "small": SMALL_CONVOLUTIONS,
     "normalised": NORMALISED_CONVOLUTIONS,
+    "unnormalised": replace(NORMALISED_CONVOLUTIONS, normalise=False),
 }
 """Networks for images, by name."""
 

@@ -13,7 +13,11 @@ from hyq.core.files import read_json
 from hyq.experiments.suites import ABLATIONS, ablation_suite
 from hyq.report.runs import RunResult, write_figure
 
-WHOLE, PAPER = next(iter(ABLATIONS)), list(ABLATIONS)[-1]
+WHOLE = next(iter(ABLATIONS))
+PAPER = next(name for name, settings in ABLATIONS.items() if "preset" in settings)
+
+SPREAD = ((300_000, 581), (600_000, 779), (1_000_000, 1346))
+"""The most that three seeds of the whole differ by, up to so many steps (results/montezuma)."""
 
 
 @dataclass(frozen=True)
@@ -63,24 +67,43 @@ def _online_steps(path: Path) -> int:
 
 
 def report_ablations(path: Path, console: Console) -> None:
-    """Write the figure and print the table."""
+    """Write the figure, and print the table and what to hold against it."""
     ablations, steps = read_ablations(path), _online_steps(path)
     write_figure(draw_ablations(ablations, steps), path / "figure.png")
     console.print(ablation_table(ablations, steps))
+    console.print(
+        "One seed a row. Three seeds of the same settings were up to "
+        f"{noise(steps):,} points apart: what is in brackets may be noise."
+    )
     console.print(f"figure: {path / 'figure.png'}")
 
 
+def noise(steps: int) -> int:
+    """Return what two runs of one setting may differ by after so many steps."""
+    return next((spread for until, spread in SPREAD if steps <= until), SPREAD[-1][1])
+
+
 def ablation_table(ablations: list[Ablation], steps: int) -> Table:
-    """Lay out the recent return at thirds of the way."""
+    """Lay out the recent return at thirds of the way, and how far the end is from the whole's."""
+    whole = next((one.at(steps) for one in ablations if one.name == WHOLE), float("nan"))
     table = Table(title="what is undone", title_justify="left", box=None)
     table.add_column("")
     marks = [steps * part // 3 for part in (1, 2, 3)]
     for mark in marks:
         table.add_column(f"{mark:,}", justify="right")
+    table.add_column("difference", justify="right")
     for one in ablations:
         cells = [one.at(mark) for mark in marks]
-        table.add_row(one.name, *("-" if np.isnan(cell) else f"{cell:,.0f}" for cell in cells))
+        points = ("-" if np.isnan(cell) else f"{cell:,.0f}" for cell in cells)
+        difference = "" if one.name == WHOLE else _difference(cells[-1] - whole, steps)
+        table.add_row(one.name, *points, difference)
     return table
+
+
+def _difference(points: float, steps: int) -> str:
+    if np.isnan(points):
+        return "-"
+    return f"{points:+,.0f}" if abs(points) > noise(steps) else f"({points:+,.0f})"
 
 
 def draw_ablations(ablations: list[Ablation], steps: int) -> Figure:
