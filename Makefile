@@ -25,11 +25,10 @@ bench: .venv/.run
 bench-deep: .venv/.run .venv-bench/.ready
 	$(BIN)/python benchmarks/deep.py --peers .venv-bench/bin/python
 
-.venv-bench/.ready: benchmarks/peers-constraints.txt
+.venv-bench/.ready: pyproject.toml constraints.txt benchmarks/peers-constraints.txt
 	$(PYTHON) -m venv .venv-bench
-	.venv-bench/bin/pip install --quiet --disable-pip-version-check -c benchmarks/peers-constraints.txt \
-		stable-baselines3 torchrl tensordict ale-py gymnasium opencv-python-headless \
-		click colorama dataclasses-json gym h5py scikit-learn structlog tqdm typing-extensions
+	.venv-bench/bin/pip install --quiet --disable-pip-version-check \
+		-c constraints.txt -c benchmarks/peers-constraints.txt -e '.[bench]'
 	.venv-bench/bin/pip install --quiet --disable-pip-version-check --no-deps \
 		-c benchmarks/peers-constraints.txt d3rlpy
 	touch $@

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from hyq.cli import main
 from hyq.commands.suites import report_suite
@@ -14,7 +15,9 @@ from hyq.experiments import deep
 from hyq.experiments.deep import DeepRun
 from hyq.experiments.launch import SuiteDirectory, launch, pending
 from hyq.experiments.suites import Suite, deep_suite
+from hyq.experiments.trainings import Progress
 from hyq.report.deep import line
+from hyq.report.tensorboard import to_tensorboard
 
 TINY = DeepRun(
     env="MountainCar-v0",
@@ -77,6 +80,30 @@ def test_run_resume_and_report_from_the_shell(
     assert "2, without random actions" in capsys.readouterr().out
     assert main(["evaluate", str(out), "--data", str(out)]) == 2
     assert "leave --data out" in capsys.readouterr().err
+
+
+def test_tensorboard_is_told_every_number_and_the_speed(tmp_path: Path) -> None:
+    rows = [
+        {"iteration": n, "online_samples": 100 * n, "updates": 7, "eval_return": 1.5, "seconds": s}
+        for n, s in ((3, {"act": 1.0, "learn": 1.0}), (4, {"act": 1.0, "learn": 3.0}))
+    ]
+    given = [Progress({**row, "episodes": [[1, 2, 3]]}, None) for row in rows]
+    assert list(to_tensorboard(iter(given), tmp_path)) == given
+    events = EventAccumulator(str(tmp_path)).Reload()
+    found = {
+        name: [(event.step, event.value) for event in events.Scalars(name)]
+        for name in events.Tags()["scalars"]
+    }
+    assert found == {
+        "iteration": [(300, 3), (400, 4)],
+        "online_samples": [(300, 300), (400, 400)],
+        "updates": [(300, 7), (400, 7)],
+        "eval_return": [(300, 1.5), (400, 1.5)],
+        "seconds/act": [(300, 1.0), (400, 1.0)],
+        "seconds/learn": [(300, 1.0), (400, 3.0)],
+        # The first record is of a run that goes on: what it began with is not known.
+        "steps_per_second": [(400, 25.0)],
+    }
 
 
 def test_a_missing_package_is_noticed_before_the_run_begins(

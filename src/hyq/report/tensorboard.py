@@ -1,8 +1,9 @@
 """Records as TensorBoard event files, for those who watch their runs there."""
 
 import importlib.util
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from hyq.core.errors import HyqError
 from hyq.experiments.trainings import Progress
@@ -19,9 +20,24 @@ def to_tensorboard(progress: Iterator[Progress], directory: Path) -> Iterator[Pr
     from torch.utils.tensorboard import SummaryWriter  # noqa: PLC0415 (an optional package)
 
     with SummaryWriter(str(directory)) as writer:
+        before: int | None = None
         for update in progress:
-            step = update.row["online_samples"] or update.row["updates"]
-            for name, value in update.row.items():
-                if isinstance(value, float):
-                    writer.add_scalar(name, value, step)
+            row = update.row
+            if before is None:  # the steps of a run that goes on were not all made in this record
+                before = 0 if row["iteration"] == 1 else row["online_samples"]
+            for name, value in _numbers(row, before):
+                writer.add_scalar(name, value, row["online_samples"] or row["updates"])
+            before = row["online_samples"]
             yield update
+
+
+def _numbers(row: Mapping[str, Any], steps_before: int) -> Iterator[tuple[str, float]]:
+    """List what a record holds: its numbers, the seconds of each part, and the speed."""
+    for name, value in row.items():
+        if isinstance(value, int | float):
+            yield name, value
+    for part, spent in row["seconds"].items():
+        yield f"seconds/{part}", spent
+    done, total = row["online_samples"] - steps_before, sum(row["seconds"].values())
+    if done > 0 and total:
+        yield "steps_per_second", done / total
