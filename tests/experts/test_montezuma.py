@@ -7,6 +7,7 @@ from hyq.experts.montezuma import play_episode
 from hyq.experts.montezuma_data import Recordings
 from hyq.experts.montezuma_planning import Route
 from hyq.experts.montezuma_search import Path, PathSearch, score_of, search_path, tidied
+from hyq.experts.montezuma_statistics import journey
 
 
 @pytest.fixture(scope="module")
@@ -31,6 +32,21 @@ def test_the_expert_is_deterministic_and_makes_progress(route: Route) -> None:
     after, _ = route.locate(game.getRAM(), score)
     # It may have had to wait for the skull, but not for all of the time.
     assert after > before + 25
+
+
+def test_recorded_episodes_reach_the_score_of_their_route() -> None:
+    shipped = Recordings.load()
+    for recording, path in zip(shipped.expert[:3], (*shipped.paths, shipped.paths[0]), strict=True):
+        assert journey(recording).score == path.score >= 6500
+
+
+def test_the_expert_plays_a_route_to_its_end() -> None:
+    to_the_key = Path(Recordings.load().paths[0].actions[:102], 100)
+    assert score_of(to_the_key.actions.tolist()) == 100
+    assert score_of(to_the_key.actions[:-1].tolist()) == 0
+    episode, score = play_episode(Route(to_the_key), game_seed=4, expert_seed=4)
+    assert score == journey(episode).score == 100
+    assert len(episode.actions) < 200, "it may wait for the skull, but not for ever"
 
 
 def test_progress_needs_the_same_room_inventory_and_score(route: Route) -> None:
