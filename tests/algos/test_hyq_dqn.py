@@ -19,6 +19,7 @@ from hyq.core.types import Array, FloatArray, IntArray, Transitions
 from hyq.data.dataset import Dataset
 from hyq.data.episodes import Episode, Episodes
 from hyq.data.hybrid import Batch, HybridReplay, MixForm
+from hyq.data.logs import check_logs
 from hyq.data.replay import Replay
 from hyq.envs.make import make_lanes
 from hyq.models.learners import Learner, TorchLearner, VectorLearner
@@ -579,6 +580,59 @@ def test_logged_pictures_without_a_channel_fit_an_environment_with_one() -> None
     training, spy = spied(config, make_lanes(Screen, 2), logs)
     list(training.run())
     assert spy.batches[0].rows.observation.shape == (SMALL.batch_size, 1, 24, 24)
+
+
+class Brightness(gym.Env[Array, Any]):
+    """Shows numbers within bounds that a test chooses."""
+
+    action_space = gym.spaces.Discrete(2)
+
+    def __init__(self, low: float, high: float, dtype: Any) -> None:
+        self.observation_space = gym.spaces.Box(low, high, (3,), dtype)
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Array, dict[str, Any]]:
+        return np.zeros(3, self.observation_space.dtype), {}
+
+
+@pytest.mark.parametrize("whole_episodes", [True, False])
+@pytest.mark.parametrize(
+    ("space", "logged", "dtype", "message"),
+    [
+        ((0, 255, np.uint8), (0.0, 1.0), np.float32, "holds float32, .* shows uint8"),
+        ((0, 1, np.float32), (0, 255), np.uint8, "holds uint8, .* shows float32"),
+        ((0, 1, np.float32), (0, 255), np.float32, "reaches 255 where .* has 0 to 1"),
+        ((0, 1, np.float32), (-1, 1), np.float64, "reaches -1 where"),
+        ((0, 9, np.uint8), (0, 30), np.uint8, "reaches 30 where .* has 0 to 9"),
+        ((0, 1, np.float32), (-0.01, 1.2), np.float32, None),
+        ((-np.inf, np.inf, np.float32), (-1e30, 1e30), np.float32, None),
+        ((-1, np.inf, np.float32), (0, 1e30), np.float64, None),
+        ((0, 255, np.uint8), (0, 255), np.uint8, None),
+    ],
+)
+def test_logs_on_another_scale_are_refused(
+    space: tuple[float, float, Any],
+    logged: tuple[float, float],
+    dtype: Any,
+    message: str | None,
+    whole_episodes: bool,
+) -> None:
+    seen = np.full((5000, 3), logged[0], dtype)
+    seen[-1, -1] = logged[1]  # once, in the last of several blocks
+    action, reward, end = np.zeros(4999, int), np.zeros(4999, np.float32), np.zeros(4999)
+    logs = (
+        Episodes.of([Episode(seen, action, reward, False)], {})
+        if whole_episodes
+        else Dataset.from_arrays(seen[:-1], action, reward, seen[1:], end)
+    )
+    lanes = make_lanes(lambda: Brightness(*space), 1)
+    if message is None:
+        check_logs(logs, lanes)
+    else:
+        with pytest.raises(HyqError, match=message) as refused:
+            check_logs(logs, lanes)
+        assert "\n" not in str(refused.value)
 
 
 NO_ACTION = np.zeros_like(CARTPOLE.action)

@@ -257,10 +257,10 @@ def test_random_actions_of_an_evaluation_begin_with_the_first_action() -> None:
 def cartpole_logs(**changes: Any) -> Dataset:
     rng = np.random.default_rng(0)
     columns = {
-        "observation": rng.normal(size=(50, 4)).astype(np.float32),
+        "observation": rng.uniform(-0.4, 0.4, (50, 4)).astype(np.float32),
         "action": rng.integers(2, size=50),
         "reward": np.ones(50, np.float32),
-        "next_observation": rng.normal(size=(50, 4)).astype(np.float32),
+        "next_observation": rng.uniform(-0.4, 0.4, (50, 4)).astype(np.float32),
         "terminated": np.zeros(50, bool),
     }
     return Dataset.from_arrays(**{**columns, **changes})
