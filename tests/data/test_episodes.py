@@ -184,6 +184,26 @@ def test_rows_in_the_order_of_time_are_cut_into_episodes() -> None:
     assert (first.terminated, second.terminated) == (True, False)
 
 
+def test_rows_that_do_not_say_where_they_led_do_not_leak_across_a_cut() -> None:
+    ends = {
+        "terminated": np.array([0, 0, 1, 0, 0, 0, 0, 0]),
+        "truncated": np.eye(8)[4] + np.eye(8)[5],
+    }
+    columns: dict[str, Any] = {name: np.arange(8) for name in ("action", "reward")}
+    seen = np.array([0, 1, 2, 10, 11, 20, 30, 31])[:, None]
+    episodes = list(Episodes.from_arrays(seen, **columns, next_observation=None, **ends))
+    found = [(e.observation[:, 0].tolist(), e.action.tolist(), e.terminated) for e in episodes]
+    assert found == [
+        ([0, 1, 2, 2], [0, 1, 2], True),
+        ([10, 11], [3], False),
+        ([30, 31], [6], False),  # the one before was cut off after a single row
+    ]
+    with pytest.raises(HyqError, match="there are no episodes"):
+        Episodes.from_arrays(
+            seen, **columns, next_observation=None, terminated=np.zeros(8), truncated=np.ones(8)
+        )
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

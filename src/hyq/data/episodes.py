@@ -7,6 +7,7 @@ a `manifest.json`, nothing ever unpickled. Images are stored compressed.
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -112,7 +113,7 @@ class Episodes:
         observation: Array,
         action: Array,
         reward: Array,
-        next_observation: Array,
+        next_observation: Array | None,
         terminated: Array,
         truncated: Array,
         provenance: Mapping[str, Any] | None = None,
@@ -121,19 +122,25 @@ class Episodes:
 
         Each array has one row a transition, and inside an episode each row begins where the one
         before it ended; the end of the logs counts as a cut.
+
+        Where the logs have no `next_observation`, give None: the next row's observation is it.
+        Nobody knows what came after a cut, so the last row before it is only looked at, not learned
+        from; after a termination nothing counts, and the last observation stands there again.
         """
+        seen = np.asarray(observation)
         rows = {
-            "observation": np.asarray(observation),
+            "observation": seen,
             "action": np.asarray(action),
             "reward": np.asarray(reward, dtype=np.float32),
-            "next_observation": np.asarray(next_observation),
+            "next_observation": seen if next_observation is None else np.asarray(next_observation),
             "terminated": truth_values("terminated", terminated),
             "truncated": truth_values("truncated", truncated),
         }
         check_rows(rows, vectors=("action", "reward"))
         for name in ("observation", "next_observation"):
             check_numbers(name, rows[name])
-        return cls.of(_cut(rows), provenance or {})
+        cut = _cut if next_observation is not None else _cut_without_ends
+        return cls.of(cut(rows), provenance or {})
 
     def __len__(self) -> int:
         """Count the transitions."""
@@ -211,13 +218,18 @@ class Episodes:
                 raise HyqError(f"column {name!r} must be a vector, got shape {column.shape}")
 
 
+def _bounds(rows: Mapping[str, Array]) -> Iterator[tuple[int, int]]:
+    """Go through (first row, row after the last) of each episode; the last row ends one."""
+    over = rows["terminated"] | rows["truncated"]
+    over[-1:] = True
+    ends = np.flatnonzero(over) + 1
+    yield from pairwise([0, *ends.tolist()])
+
+
 def _cut(rows: Mapping[str, Array]) -> Iterator[Episode]:
     """Cut rows in the order of time where an episode ended, and after the last."""
     seen, following = rows["observation"], rows["next_observation"]
-    over = rows["terminated"] | rows["truncated"]
-    over[-1:] = True
-    first = 0
-    for end in (np.flatnonzero(over) + 1).tolist():
+    for first, end in _bounds(rows):
         if not np.array_equal(following[first : end - 1], seen[first + 1 : end]):
             raise HyqError(
                 f"within rows {first} to {end - 1} 'next_observation' is not the 'observation' of "
@@ -230,7 +242,21 @@ def _cut(rows: Mapping[str, Array]) -> Iterator[Episode]:
             rows["reward"][first:end],
             bool(rows["terminated"][end - 1]),
         )
-        first = end
+
+
+def _cut_without_ends(rows: Mapping[str, Array]) -> Iterator[Episode]:
+    """Do the same for rows that do not say what each of them led to."""
+    seen = rows["observation"]
+    for first, end in _bounds(rows):
+        terminated = bool(rows["terminated"][end - 1])
+        last = end if terminated else end - 1
+        if last > first:  # an episode that was cut off after one row has no transition left
+            yield Episode(
+                np.concatenate((seen[first:end], seen[end - 1 : last])),
+                rows["action"][first:last],
+                rows["reward"][first:last],
+                terminated,
+            )
 
 
 def _packed(episode: Episode) -> tuple[Array | PackedFrames, dict[str, Array]]:
