@@ -75,6 +75,42 @@ def test_damage_is_noticed(tmp_path: Path) -> None:
         vector_policy().act(np.zeros(3, np.float32))
 
 
+def test_a_player_stacks_frames_as_in_training() -> None:
+    """From the lanes of the game, a stack of the newest frames; an episode's first is repeated."""
+    policy = pixel_policy((3, 1, 42, 42))
+    rng = np.random.default_rng(5)
+    frames = rng.integers(256, size=(2, 4, 1, 84, 84), dtype=np.uint8)
+    player = policy.player()
+    for episode in frames:
+        player.reset()
+        for time, frame in enumerate(episode):
+            stack = episode[[max(0, time - back) for back in (2, 1, 0)]]
+            np.testing.assert_array_equal(player.see(frame), stack)
+            assert policy.stack_of(frame.shape) == 3
+    player.reset()
+    assert player.act(frames[0, 0]) == policy.act(frames[0, [0, 0, 0]])
+    assert player.act(frames[0, 1]) == policy.act(frames[0, [0, 0, 1]])
+
+
+def test_an_environment_may_stack_its_frames_itself() -> None:
+    policy = pixel_policy((3, 1, 42, 42))
+    stacks = np.random.default_rng(6).integers(256, size=(5, 3, 84, 84), dtype=np.uint8)
+    np.testing.assert_array_equal(policy.scores(stacks), policy.scores(stacks[:, :, None]))
+    assert policy.player().act(stacks[0]) == policy.act(stacks)[0]
+    rows = np.random.default_rng(2).normal(size=(2, 2)).astype(np.float32)
+    player = vector_policy().player()
+    assert [player.act(row) for row in rows] == vector_policy().act(rows).tolist()
+
+
+def test_what_does_not_fit_is_told_the_shape_before_shrinking() -> None:
+    policy = pixel_policy((3, 1, 42, 42))
+    small = np.zeros((3, 1, 42, 42), np.uint8)
+    with pytest.raises(HyqError, match=r"expected observations of \(3, 1, 84, 84\).*player"):
+        policy.act(small)
+    with pytest.raises(HyqError, match=r"expected frames of \(1, 84, 84\)"):
+        policy.player().act(small[0])
+
+
 def onnx_answers(policy: DeepPolicy, path: Path, rows: Array) -> tuple[Array, Array]:
     policy.export_onnx(path)
     session = onnxruntime.InferenceSession(str(path))

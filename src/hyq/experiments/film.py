@@ -22,7 +22,7 @@ from hyq.envs.make import make_filmed, make_lanes
 from hyq.experiments.deep import deep_run
 from hyq.experiments.records import RunDirectory
 from hyq.experiments.rnd import rnd_run
-from hyq.models.policy import DESCRIPTION, DeepPolicy
+from hyq.models.policy import DESCRIPTION, DeepPolicy, Player
 from hyq.rollout import lanes_to_play, play
 
 FORMAT = "hyq-film-1"
@@ -193,12 +193,10 @@ def play_film(
 
 def play_returns(actor: Actor, episodes: int, seed: int) -> FloatArray:
     """Let the policy play where nobody looks; return the sum of rewards of each episode."""
-    scene, network = actor.scene, actor.policy.network
+    scene = actor.scene
     parameters = scene.parameters or {}
     lanes = make_lanes(scene.env, lanes_to_play(episodes), wrappers=scene.wrappers, **parameters)
     with closing(lanes):
-        frame = lanes.single_observation_space.shape or ()
-        stack = network.shape[0] if len(network.shape) == len(frame) + 1 else 1
         streams = Streams(seed).below("evaluate")
         chance = streams.generator("act")
         return play(
@@ -206,7 +204,7 @@ def play_returns(actor: Actor, episodes: int, seed: int) -> FloatArray:
             lambda seen: np.array(actor.choose(seen, [chance] * len(seen))),
             episodes,
             streams,
-            stack=stack,
+            stack=actor.policy.stack_of(lanes.single_observation_space.shape or ()),
         )
 
 
@@ -218,11 +216,13 @@ def _merit(take: Take) -> tuple[float, int]:
 class _Performance:
     """One episode under way."""
 
-    def __init__(self, env: gym.Env[Any, Any], stack: int, streams: Streams, number: int) -> None:
-        self._env, self.seed = env, streams.integer("episode", number)
+    def __init__(
+        self, env: gym.Env[Any, Any], player: Player, streams: Streams, number: int
+    ) -> None:
+        self._env, self._player, self.seed = env, player, streams.integer("episode", number)
         self.chance = streams.generator("explore", number)
         frame, info = env.reset(seed=self.seed)
-        self.frames = [frame] * stack
+        self.observation = player.see(frame)
         self.total, self.over = 0.0, False
         self.actions: list[int] = []
         self.rooms: dict[int, None] = {}
@@ -231,7 +231,7 @@ class _Performance:
     def step(self, action: int) -> None:
         """Play one action."""
         frame, reward, terminated, truncated, info = self._env.step(action)
-        self.frames = [*self.frames[1:], frame]
+        self.observation = self._player.see(frame)
         self.total += float(reward)
         self.over = terminated or truncated
         self.actions.append(action)
@@ -253,21 +253,18 @@ def _play_together(
     streams: Streams,
     epsilon: float,
 ) -> list[tuple[Take, tuple[int, ...]]]:
-    network, first = actor.policy.network, actor.policy.first_action
-    frame = envs[0].observation_space.shape
-    stacked = len(network.shape) == len(frame or ()) + 1
-    stack = network.shape[0] if stacked else 1
+    actions, first = actor.policy.network.actions, actor.policy.first_action
     under_way = [
-        _Performance(env, stack, streams, number)
+        _Performance(env, actor.policy.player(), streams, number)
         for env, number in zip(envs, numbers, strict=False)
     ]
     played = list(under_way)
     while under_way:
-        seen: Array = np.array([one.frames if stacked else one.frames[-1] for one in under_way])
+        seen = np.stack([one.observation for one in under_way])
         chosen = actor.choose(seen, [one.chance for one in under_way])
         for one, action in zip(under_way, chosen, strict=True):
             explores = one.chance.random() < epsilon
-            one.step(first + int(one.chance.integers(network.actions)) if explores else action)
+            one.step(first + int(one.chance.integers(actions)) if explores else action)
         under_way = [one for one in under_way if not one.over]
     return [(one.take(), tuple(one.actions)) for one in played]
 

@@ -39,18 +39,38 @@ class DeepPolicy:
     def act(self, observation: Array) -> Any:
         """Return the action for one observation, or an array of them for a batch.
 
-        A network that was trained on stacked frames wants the same stack, oldest frame first.
+        A network that was trained on stacked frames wants the same stack, oldest frame first: see
+        `player`. Frames are given as the environment shows them, and shrunk here.
         """
         actions = self.first_action + self.scores(observation).argmax(-1)
         return actions if actions.ndim else int(actions)
 
+    def player(self) -> "Player":
+        """Return what plays episodes of one environment frame by frame."""
+        return Player(self)
+
+    def stack_of(self, frame: tuple[int, ...]) -> int:
+        """Count the frames of a shape that make one observation."""
+        if frame in self._shapes:
+            return 1
+        frames = [shape[1:] for shape in self._shapes]
+        if frame in frames:
+            return self._shapes[0][0]
+        raise HyqError(
+            f"expected frames of {frames[0]} or observations of {self._shapes[0]}, got {frame}"
+        )
+
     def scores(self, observation: Array) -> FloatArray:
         """Return the score of every action for one observation, or a row of them for each."""
-        rows = shrink(np.asarray(observation), self.shrink_by)
-        single = rows.ndim == len(self.network.shape)
-        batch = rows[None] if single else rows
-        if batch.shape[1:] != self.network.shape:
-            raise HyqError(f"expected observations of {self.network.shape}, got {rows.shape}")
+        rows = np.asarray(observation)
+        single = rows.shape in self._shapes
+        if not single and rows.shape[1:] not in self._shapes:
+            raise HyqError(
+                f"expected observations of {self._shapes[0]}, or a batch of them, got "
+                f"{rows.shape}: where frames are stacked, policy.player() does it"
+            )
+        shrunk = shrink(rows[None] if single else rows, self.shrink_by)
+        batch = shrunk.reshape(len(shrunk), *self.network.shape)
         module = self._module  # built first: what inference mode makes can never be exported
         with torch.inference_mode():
             outputs = module(torch.from_numpy(np.array(batch, order="C")))
@@ -122,7 +142,7 @@ class DeepPolicy:
         """
         if importlib.util.find_spec("onnxscript") is None:
             raise HyqError("export_onnx needs ONNX: install it with pip install 'hyq[onnx]'")
-        example = torch.zeros((2, *self._shape_before_shrinking))
+        example = torch.zeros((2, *self._shapes[0]))
         with warnings.catch_warnings():
             # The exporter calls deprecated parts of PyTorch itself.
             warnings.simplefilter("ignore", FutureWarning)
@@ -139,12 +159,42 @@ class DeepPolicy:
         write_bytes(Path(path), program.model_proto.SerializeToString())
 
     @property
-    def _shape_before_shrinking(self) -> tuple[int, ...]:
-        shape = list(self.network.shape)
+    def _shapes(self) -> tuple[tuple[int, ...], ...]:
+        """The shapes that an observation may have before it is shrunk."""
+        sides = list(self.network.shape)
         if self.shrink_by > 1:
             for axis in self.network.sides:
-                shape[axis] *= self.shrink_by
-        return tuple(shape)
+                sides[axis] *= self.shrink_by
+        shape = tuple(sides)
+        # Lanes of pictures may show stacks of one, which are stacked again.
+        return (shape, (shape[0], *shape[2:])) if len(shape) == 4 and shape[1] == 1 else (shape,)
+
+
+class Player:
+    """A policy in one environment: it keeps the newest frames and stacks them as in training."""
+
+    def __init__(self, policy: DeepPolicy) -> None:
+        """Wait for the first frame of an episode."""
+        self._policy = policy
+        self._frames: list[Array] = []
+
+    def reset(self) -> None:
+        """Begin an episode: forget the frames of the one before."""
+        self._frames = []
+
+    def act(self, frame: Array) -> int:
+        """Take in the newest frame, and return the action."""
+        action: int = self._policy.act(self.see(frame))
+        return action
+
+    def see(self, frame: Array) -> Array:
+        """Take in the newest frame, and return the observation: an episode's first is repeated."""
+        frame = np.asarray(frame)
+        stack = self._policy.stack_of(frame.shape)
+        if stack == 1:
+            return frame
+        self._frames = [*(self._frames or [frame] * stack)[1:], frame]
+        return np.stack(self._frames)
 
 
 class _Graph(torch.nn.Module):
