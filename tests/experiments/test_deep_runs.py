@@ -201,6 +201,14 @@ def test_a_path_that_is_taken_is_refused_before_the_logs_are_loaded(
         deep.start(SMALL, tmp_path / "run")
 
 
+def test_an_environment_is_refused_before_the_logs_are_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(DeepRun, "logs", lambda self: pytest.fail("time was spent on the logs"))
+    with pytest.raises(HyqError, match="discrete actions"):
+        deep.start(replace(SMALL, env="Pendulum-v1"), tmp_path / "run")
+
+
 def test_the_threshold_is_confirmed_and_can_end_the_run(tmp_path: Path) -> None:
     easy = replace(SMALL, threshold=-500.0, stop_when_solved=True)
     last = list(deep.start(easy, tmp_path / "run"))[-1]

@@ -182,16 +182,11 @@ class DeepRun:
         """Load or make the logs."""
         return None if self.data is None else named_logs(self.data, self.seed)
 
-    def training(self, logs: Logs | None) -> Training:
+    def training(self, lanes: VectorEnv, logs: Logs | None) -> Training:
         """Make the training, checked and ready to run."""
         config = self.config
-        return Training(
-            config,
-            self.lanes_of(config.lanes),
-            logs,
-            Streams(self.seed),
-            DEEP_METHODS[self.method].objective(config),
-        )
+        objective = DEEP_METHODS[self.method].objective(config)
+        return Training(config, lanes, logs, Streams(self.seed), objective)
 
     def is_over(self, report: Report) -> bool:
         """Tell whether a report is the last one."""
@@ -219,8 +214,9 @@ def start(
     """Run `spec` into the new directory `out`."""
     began = time.perf_counter()
     RunDirectory.check_free(out)
+    lanes = spec.lanes_of(spec.config.lanes)  # it may be refused; the logs may take minutes to load
     logs = spec.logs()
-    training = spec.training(logs)
+    training = spec.training(lanes, logs)
     manifest = {
         "experiment": "deep",
         "spec": asdict(spec),
@@ -243,11 +239,13 @@ def resume(out: Path, checkpoint_seconds: float = 120.0) -> Iterator[Progress]:
     spec = deep_run(manifest["spec"])
     check_settings(out, manifest, spec)
     began = time.perf_counter()
+    lanes = spec.lanes_of(spec.config.lanes)
     logs = spec.logs()
     if _describe(logs) != manifest["dataset"]:
         raise HyqError(f"the offline data of {out} has changed since the run began")
     checkpoint = RingCheckpoint(directory.checkpoint)
-    return record(spec, spec.training(logs), checkpoint, directory, began, checkpoint_seconds)
+    training = spec.training(lanes, logs)
+    return record(spec, training, checkpoint, directory, began, checkpoint_seconds)
 
 
 def deep_run(settings: Mapping[str, Any]) -> DeepRun:
