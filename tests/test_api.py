@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 import hyq
-from hyq.algos.hyq_dqn import Report
+from hyq import api
+from hyq.algos.hyq_dqn import Report, Training
 
 
 def chain_logs() -> hyq.Episodes:
@@ -85,6 +86,51 @@ def test_logs_may_be_given_by_their_directory(tmp_path: Path) -> None:
         assert policy.act(np.zeros(4, np.float32)) in (0, 1)
     with pytest.raises(hyq.HyqError, match="no dataset 'nowhere/'"):
         hyq.train("CartPole-v1", "nowhere/", **brief)
+
+
+def test_without_evaluations_the_last_policy_is_returned(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(api, "play", lambda *_, **__: pytest.fail("nobody asked for a game"))
+    made: list[hyq.DeepPolicy] = []
+    policy_of = Training.policy
+    monkeypatch.setattr(
+        Training, "policy", lambda training: made.append(policy_of(training)) or made[-1]
+    )
+    brief: dict[str, Any] = {"method": "dqn", "online_steps": 96, "report_every": 32}
+    told: list[float] = []
+    policy = hyq.train(
+        "CartPole-v1", evaluation_episodes=0, on_report=lambda _, mean: told.append(mean), **brief
+    )
+    assert policy is made[-1]
+    assert np.isnan(told).all()
+    with pytest.raises(hyq.HyqError, match="evaluation_episodes must not be negative, got -1"):
+        hyq.train("CartPole-v1", evaluation_episodes=-1, **brief)
+
+
+def test_the_environment_is_refused_before_the_logs_are_loaded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(api, "named_logs", lambda *_: pytest.fail("time was spent on the logs"))
+    with pytest.raises(hyq.HyqError, match="discrete actions"):
+        hyq.train("Pendulum-v1", "montezuma/hard")
+
+
+def test_the_environment_takes_parameters_wrappers_and_processes() -> None:
+    told: list[int] = []
+    policy = hyq.train(
+        "CartPole-v1",
+        method="dqn",
+        online_steps=64,
+        lanes=2,
+        evaluation_episodes=1,
+        processes=True,
+        wrappers=("gymnasium.wrappers:FlattenObservation",),
+        env_parameters={"max_episode_steps": 4},
+        on_report=lambda report, mean: told.extend(length for _, _, length in report.episodes),
+    )
+    assert max(told) == 4
+    assert policy.network.shape == (4,)
+    with pytest.raises(hyq.HyqError, match="no wrapper 'nowhere:Nothing'"):
+        hyq.train("CartPole-v1", method="dqn", wrappers=("nowhere:Nothing",))
 
 
 def test_mistakes_are_named() -> None:

@@ -1,8 +1,10 @@
 """The library's front door: from logs and an environment to a policy, in one call."""
 
+import math
 import sys
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,11 +34,17 @@ def train(
     preset: str = "default",
     seed: int = 0,
     evaluation_episodes: int = 10,
+    processes: bool = False,
+    wrappers: Sequence[str] = (),
+    env_parameters: Mapping[str, Any] | None = None,
     progress: bool | None = None,
     on_report: Callable[[Report, float], None] = lambda report, mean_return: None,
     **settings: Any,
 ) -> DeepPolicy:
     """Train on logged data and live interaction together; return the best policy seen.
+
+    Learning goes on while the environments work where these have processes of their own, or lanes
+    of their own as hyq/Montezuma-v0 has; else one waits for the other.
 
     Args:
         env: A Gymnasium id, or a function that makes the environment. Actions must be discrete.
@@ -46,49 +54,67 @@ def train(
         method: 'hyq' or a baseline: 'dqn', 'offline', 'bc', 'cql', 'dqfd', 'iql'.
         preset: Named settings to start from.
         seed: Chooses every random number.
-        evaluation_episodes: Greedy episodes played at every report, on environments of their own.
+        evaluation_episodes: Greedy episodes played at every report, on environments of their own;
+            their steps are not counted. With 0 there are none, and the last policy is returned.
+        processes: Step the environments in processes of their own, where they are slow.
+        wrappers: `module:Class` of wrappers around each environment, innermost first.
+        env_parameters: Passed on to the environment.
         progress: Show a progress bar; by default where somebody is looking.
-        on_report: Called with every report and the mean return of its evaluation.
+        on_report: Called with every report and the mean return of its evaluation, NaN without.
         settings: Fields of `hyq.DeepConfig`; schedules may be numbers or text.
     """
     config = configured(
         method, preset, with_logs=data is not None, online_steps=online_steps, **settings
     )
+    if evaluation_episodes < 0:
+        raise HyqError(f"evaluation_episodes must not be negative, got {evaluation_episodes}")
+    make = partial(
+        make_lanes, env, wrappers=wrappers, processes=processes, **(env_parameters or {})
+    )
+    streams = Streams(seed)
+    best, policy = -math.inf, None
+    with ExitStack() as opened:
+        # Before the logs are loaded, which may take minutes: the environment may be refused.
+        lanes = opened.enter_context(closing(make(config.lanes)))
+        logs = _logs(data, seed)
+        training = Training(config, lanes, logs, streams, DEEP_METHODS[method].objective(config))
+        if evaluation_episodes:
+            examination = opened.enter_context(closing(make(lanes_to_play(evaluation_episodes))))
+        bar = opened.enter_context(_bar(progress))
+        task = bar.add_task(method, total=config.online_steps or config.pretraining)
+        for report in training.run():
+            mean = math.nan
+            if evaluation_episodes:
+                returns = play(
+                    examination,
+                    training.greedy,
+                    evaluation_episodes,
+                    streams.below("evaluate", report.number),
+                    stack=config.stack,
+                    shrink_by=config.shrink_by,
+                )
+                mean = float(returns.mean())
+            # Of equals the last one: it has learned from more.
+            if not evaluation_episodes or mean >= best:
+                best, policy = mean, training.policy()
+            bar.update(
+                task,
+                completed=report.online_steps if config.online_steps else report.updates,
+                description=f"{method}: return {mean:.1f}" if evaluation_episodes else method,
+            )
+            on_report(report, mean)
+    if policy is None:
+        raise HyqError("nothing to learn from: give online_steps, or logs and pretraining")
+    return policy
+
+
+def _logs(data: Logs | Path | str | None, seed: int) -> Logs | None:
     logs = named_logs(str(data), seed) if isinstance(data, Path | str) else data
     if not isinstance(logs, Dataset | Episodes | None):
         raise HyqError(
             f"data must be a hyq.Dataset, hyq.Episodes or where they are, not {type(logs).__name__}"
         )
-    streams = Streams(seed)
-    best: tuple[float, DeepPolicy] | None = None
-    with (
-        closing(make_lanes(env, config.lanes)) as lanes,
-        closing(make_lanes(env, lanes_to_play(evaluation_episodes))) as examination,
-        _bar(progress) as bar,
-    ):
-        training = Training(config, lanes, logs, streams, DEEP_METHODS[method].objective(config))
-        task = bar.add_task(method, total=config.online_steps or config.pretraining)
-        for report in training.run():
-            returns = play(
-                examination,
-                training.greedy,
-                max(evaluation_episodes, 1),
-                streams.below("evaluate", report.number),
-                stack=config.stack,
-                shrink_by=config.shrink_by,
-            )
-            mean = float(returns.mean())
-            if best is None or mean >= best[0]:
-                best = mean, training.policy()
-            bar.update(
-                task,
-                completed=report.online_steps if config.online_steps else report.updates,
-                description=f"{method}: return {mean:.1f}",
-            )
-            on_report(report, mean)
-    if best is None:
-        raise HyqError("nothing to learn from: give online_steps, or logs and pretraining")
-    return best[1]
+    return logs
 
 
 def _bar(shown: bool | None) -> Bar:
