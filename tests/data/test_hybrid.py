@@ -30,7 +30,7 @@ def logged(steps: int = 8, n_step: int = 1, exponent: float = 0.6) -> Source:
         LOGGED + np.arange(steps, dtype=np.float32),
         terminated=False,
     )
-    return Source(Replay.of([episode]), n_step, exponent, 1e-2)
+    return Source(Replay.of([episode], steps + 1), n_step, exponent, 1e-2)
 
 
 def lived(steps: int = 6, n_step: int = 1, exponent: float = 0.4) -> Source:

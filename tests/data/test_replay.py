@@ -254,7 +254,9 @@ def test_logged_episodes_fill_a_replay_of_their_own() -> None:
         if terminated:
             one.steps[-1] = (*one.steps[-1][:2], 0.0)
         episodes.append(Episode(np.stack(one.observation), action, reward, terminated, lost))
-    replay = Replay.of(iter(episodes), stack=3, life_loss_discount=0.25)
+    rows = sum(len(episode.observation) for episode in episodes)
+    replay = Replay.of(iter(episodes), rows, stack=3, life_loss_discount=0.25)
+    assert replay.length == rows + 2
     positive = np.flatnonzero(replay.priorities())
     assert len(replay) == len(positive) == sum(len(one.steps) for one in lived)
     assert set(replay.priorities()) == {0.0, 1.0}
@@ -283,7 +285,7 @@ def test_what_cannot_be_done_is_refused() -> None:
     with pytest.raises(HyqError, match="too short to stack 4"):
         Replay(1, 4, (3,), np.float32, stack=4)
     with pytest.raises(HyqError, match="no logged episodes"):
-        Replay.of([])
+        Replay.of([], 0)
 
 
 def test_memory_counts_every_part() -> None:

@@ -230,7 +230,8 @@ class Training:
             replay = Replay.of_tuples(self._prepared_rows(logs))
         else:
             replay = Replay.of(
-                [self._prepared_episode(episode) for episode in logs],
+                (self._prepared_episode(episode) for episode in logs),
+                len(logs.observation),
                 stack=config.stack,
                 life_loss_discount=config.life_loss_discount,
             )

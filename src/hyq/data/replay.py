@@ -7,7 +7,7 @@ drawn as soon as the next slot is written. Frame stacks and n-step returns are p
 batch is gathered.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -57,21 +57,31 @@ class Replay:
 
     @classmethod
     def of(
-        cls, episodes: Iterable[Episode], *, stack: int = 1, life_loss_discount: float = 1.0
+        cls,
+        episodes: Iterable[Episode],
+        observations: int,
+        *,
+        stack: int = 1,
+        life_loss_discount: float = 1.0,
     ) -> "Replay":
         """Hold logged episodes in one lane just large enough, all with priority 1.
 
-        `life_loss_discount` is the share of the value that goes on beyond a lost life.
+        Args:
+            episodes: Gone through once, and none is kept: together they may not fit into memory.
+            observations: How many they have in all.
+            stack: Newest frames that make one observation.
+            life_loss_discount: Share of the value that goes on beyond a lost life.
         """
-        if isinstance(episodes, Iterator):
-            episodes = list(episodes)  # they are gone through twice
-        rows = sum(len(episode.observation) for episode in episodes)
-        if rows == 0:
+        coming = iter(episodes)
+        first = next(coming, None)
+        if first is None:
             raise HyqError("there are no logged episodes to replay")
-        first = next(iter(episodes)).observation
+        shape, dtype = first.observation.shape[1:], first.observation.dtype
         # The write head's shadow must not fall on the oldest slots.
-        replay = cls(1, rows + stack - 1, first.shape[1:], first.dtype, stack=stack)
-        for episode in episodes:
+        replay = cls(1, observations + stack - 1, shape, dtype, stack=stack)
+        replay._append(first, life_loss_discount)
+        del first
+        for episode in coming:
             replay._append(episode, life_loss_discount)
         return replay
 
