@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -24,7 +25,7 @@ from hyq.data.replay import Replay
 from hyq.envs.make import make_lanes
 from hyq.models.learners import Learner, TorchLearner, VectorLearner
 from hyq.models.networks import SMALL_CONVOLUTIONS, NetworkSpec
-from hyq.rollout import VectorEnv
+from hyq.rollout import Outcome, VectorEnv
 from tests.algos.chain import GAMMA, Chain, chain_logs, optimal_q
 from tests.test_lanes import Diary
 
@@ -293,6 +294,23 @@ def test_transitions_without_order_are_prepared_as_episodes_are() -> None:
     np.testing.assert_allclose(seen.discount, np.where(seen.reward > 0, 0.0, 0.9))
 
 
+def test_logged_episodes_are_prepared_one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A million pictures fit into memory compressed, not as they are prepared."""
+    prepare, prepared = Training._prepared_episode, []
+
+    def watched(training: Training, episode: Episode) -> Episode:
+        assert sum(one() is not None for one in prepared) <= 1, "only the one before is still held"
+        ready = prepare(training, episode)
+        prepared.append(weakref.ref(ready))
+        return ready
+
+    monkeypatch.setattr(Training, "_prepared_episode", watched)
+    training = Training(SMALL, make_lanes("CartPole-v1", 2), CARTPOLE, Streams(0))
+    assert len(prepared) == len(CARTPOLE.length)
+    assert training.replay.offline is not None
+    assert len(training.replay.offline.replay) == len(CARTPOLE)
+
+
 def test_a_life_that_the_logs_lost_costs_its_share() -> None:
     lost = np.arange(len(CARTPOLE.action)) % 5 == 0
     config = replace(SMALL, life_loss_discount=0.5, online_steps=0, beta=schedule(1))
@@ -353,6 +371,32 @@ def test_a_lost_life_costs_a_share_of_the_value_and_not_the_episode(share: float
     lost = (rows.next_observation[:, 1] == 2) & (rows.next_observation[:, 0] % 9 > 0)
     assert lost.any()
     np.testing.assert_allclose(rows.discount[lost], share * 0.9)
+
+
+def test_what_was_earned_counts_less_beyond_a_lost_life(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the values do: a reward after a lost life is worth its share of one before it."""
+    config = replace(
+        SMALL, lanes=1, learning_starts=10_000, beta=schedule(0), pretraining=0,
+        life_loss_discount=0.5, report_every=1,
+    )  # fmt: skip
+    training = Training(config, make_lanes(Diary, 1), None, Streams(0))
+    receive, outcomes = training.lanes.receive, []
+
+    def watched() -> Outcome:
+        outcomes.append(receive())
+        return outcomes[-1]
+
+    monkeypatch.setattr(training.lanes, "receive", watched)
+    worth, earned, checked = 1.0, 0.0, 0
+    for report in training.run():
+        outcome = outcomes[-1]
+        earned += worth * float(outcome.reward[0])
+        worth *= 0.9 * (0.5 if outcome.life_lost[0] else 1.0)
+        if report.episodes:
+            assert report.metrics["start_return"] == pytest.approx(earned)
+            checked += worth < 0.9 ** report.episodes[0][2] * 0.6  # a life was lost on the way
+            worth, earned = 1.0, 0.0
+    assert checked
 
 
 def test_reports_count_episodes_and_compare_promises_with_returns() -> None:
@@ -552,8 +596,12 @@ def test_transitions_without_order_serve_as_logs() -> None:
     list(training.run())
     seen = np.concatenate([batch.rows.observation[: batch.offline] for batch in spy.batches])
     assert {tuple(row) for row in seen} == {tuple(row) for row in as_dataset().at(0).observation}
-    with pytest.raises(HyqError, match="whole episodes"):
-        Training(replace(SMALL, n_step_offline=3), training.lanes.env, as_dataset(), Streams(0))
+    for changes, says in (
+        ({"n_step_offline": 3}, "give n_step_offline=1, or whole episodes"),
+        ({"stack": 2, "log_end_terminates": True}, "give stack=1, log_end_terminates=False, or"),
+    ):
+        with pytest.raises(HyqError, match=says):
+            Training(replace(SMALL, **changes), training.lanes.env, as_dataset(), Streams(0))
 
 
 class Screen(gym.Env[Array, Any]):

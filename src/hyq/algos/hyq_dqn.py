@@ -138,7 +138,7 @@ class Report:
     """Means since: absolute errors by source, `td_offline` and `td_online`; `q` of the rows; the
     `offline_share` realised; `gradient_norm`; and `start_q` against `start_return`, what the
     network promised at the start of the episodes that ended and what they really earned, both
-    discounted and on the scale learned from."""
+    discounted, beyond a lost life too, and on the scale learned from."""
     seconds: Mapping[str, float]
     """Where the wall time went: act, learn, and wait for the environment and store."""
 
@@ -238,11 +238,13 @@ class Training:
         return Source(replay, config.n_step_offline, *config.priority_offline)
 
     def _prepared_rows(self, logs: Dataset) -> Transitions:
-        config = self.config
-        if config.n_step_offline > 1 or config.stack > 1 or config.log_end_terminates:
+        possible = {"n_step_offline": 1, "stack": 1, "log_end_terminates": False}
+        wanted = {k: v for k, v in possible.items() if getattr(self.config, k) != v}
+        if wanted:
+            given = ", ".join(f"{name}={value}" for name, value in wanted.items())
             raise HyqError(
-                "these logs are transitions without order: n_step_offline, stack and "
-                "log_end_terminates need whole episodes (hyq.Episodes)"
+                "these logs are transitions without order, which cannot be put in line: give "
+                f"{given}, or whole episodes (hyq.Episodes)"
             )
         rows = logs.transitions
         return replace(
@@ -358,7 +360,7 @@ class Training:
         self.replay.online.replay.add(action, reward, continues, ended, outcome.frame)
         self.online_steps += config.lanes
         self._earned += self._discount * reward
-        self._discount *= config.gamma(self.online_steps)
+        self._discount *= config.gamma(self.online_steps) * continues
         for lane, total, length in outcome.finished:
             self._episodes.append((self.online_steps, total, length))
             self._starts.append((float(self._promised[lane]), float(self._earned[lane])))
