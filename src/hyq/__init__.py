@@ -10,27 +10,36 @@ if TYPE_CHECKING:
     from hyq.core.schedules import PiecewiseLinear
     from hyq.data.dataset import Dataset
     from hyq.data.episodes import Episode, Episodes
+    from hyq.data.logs import load_logs
+    from hyq.models.learners import AdamSettings
+    from hyq.models.networks import NetworkSpec
     from hyq.models.policy import DeepPolicy
 
 __all__ = [
+    "AdamSettings",
     "Dataset",
     "DeepConfig",
     "DeepPolicy",
     "Episode",
     "Episodes",
     "HyqError",
+    "NetworkSpec",
     "PiecewiseLinear",
+    "load_logs",
     "train",
 ]
 
 _HOMES = {
+    "AdamSettings": "hyq.models.learners",
     "Dataset": "hyq.data.dataset",
     "DeepConfig": "hyq.algos.deep_config",
     "DeepPolicy": "hyq.models.policy",
     "Episode": "hyq.data.episodes",
     "Episodes": "hyq.data.episodes",
     "HyqError": "hyq.core.errors",
+    "NetworkSpec": "hyq.models.networks",
     "PiecewiseLinear": "hyq.core.schedules",
+    "load_logs": "hyq.data.logs",
     "train": "hyq.api",
 }
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import hyq
 from hyq.core.errors import HyqError
 from hyq.data.dataset import Dataset
 from hyq.data.episodes import Episode, Episodes
@@ -160,8 +161,13 @@ def test_an_altered_or_missing_file_is_refused(tmp_path: Path, name: str) -> Non
 
 def test_the_two_kinds_of_logs_are_not_confused(tmp_path: Path) -> None:
     Episodes(**columns()).save(tmp_path / "e")
-    with pytest.raises(HyqError, match="not a hyq-dataset-1"):
+    with pytest.raises(HyqError, match=r"not a hyq-dataset-1 .* hyq\.Episodes\.load.*load_logs"):
         Dataset.load(tmp_path / "e")
+    rows = Dataset.from_arrays(np.zeros((2, 1)), [0, 0], [0, 0], np.zeros((2, 1)), [0, 0])  # type: ignore[arg-type]
+    rows.save(tmp_path / "d")
+    with pytest.raises(HyqError, match=r"not a hyq-episodes-1 .* hyq\.Dataset\.load.*load_logs"):
+        Episodes.load(tmp_path / "d")
+    assert hyq.load_logs(tmp_path / "d").digest() == rows.digest()
 
 
 def arrays(**changes: Any) -> dict[str, Any]:

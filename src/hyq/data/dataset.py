@@ -18,6 +18,11 @@ from hyq.core.files import file_digest, new_directory, read_json, write_json
 from hyq.core.types import Array, BoolArray, IntArray, Transitions
 
 FORMAT = "hyq-dataset-1"
+_LOADERS = {
+    "hyq-dataset-1": "hyq.Dataset.load, or either kind with hyq.load_logs",
+    "hyq-episodes-1": "hyq.Episodes.load, or either kind with hyq.load_logs",
+}
+"""What reads each kind of logs."""
 COLUMNS = (*(f.name for f in fields(Transitions)), "step")
 
 
@@ -219,8 +224,10 @@ def read_manifest(path: Path, kind: str = FORMAT) -> dict[str, Any]:
     if not path.is_dir():
         raise HyqError(f"{path} is not a dataset directory: give the directory that was saved")
     manifest = read_json(path / "manifest.json")
-    if manifest.get("format") != kind:
-        raise HyqError(f"{path} is not a {kind} dataset: its manifest says otherwise")
+    found = manifest.get("format")
+    if found != kind:
+        hint = f"open it with {_LOADERS[found]}" if found in _LOADERS else "its manifest says so"
+        raise HyqError(f"{path} is not a {kind} dataset but {found}: {hint}")
     for name in ("sha256", "provenance"):
         if not isinstance(manifest.get(name), dict):
             raise HyqError(f"the manifest of {path} is damaged: it has no {name!r}")
