@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 
-from hyq.algos.deep_baselines import DEEP_METHODS, configured
+from hyq.algos.deep_baselines import DEEP_METHODS, configured, refuse_unused
 from hyq.algos.hyq_dqn import Report, Training
 from hyq.core.errors import HyqError
 from hyq.core.seeding import Streams
@@ -61,11 +61,15 @@ def train(
         env_parameters: Passed on to the environment.
         progress: Show a progress bar; by default where somebody is looking.
         on_report: Called with every report and the mean return of its evaluation, NaN without.
-        settings: Fields of `hyq.DeepConfig`; schedules may be numbers or text.
+        settings: Fields of `hyq.DeepConfig`; schedules may be numbers or text. weight_decay,
+            max_gradient_norm and adam_epsilon are fields of its `adam`. What makes no difference
+            to the method is refused.
     """
     config = configured(
         method, preset, with_logs=data is not None, online_steps=online_steps, **settings
     )
+    refuse_unused(method, settings.keys())
+    objective = DEEP_METHODS[method].objective(config)
     if evaluation_episodes < 0:
         raise HyqError(f"evaluation_episodes must not be negative, got {evaluation_episodes}")
     make = partial(
@@ -77,7 +81,7 @@ def train(
         # Before the logs are loaded, which may take minutes: the environment may be refused.
         lanes = opened.enter_context(closing(make(config.lanes)))
         logs = _logs(data, seed)
-        training = Training(config, lanes, logs, streams, DEEP_METHODS[method].objective(config))
+        training = Training(config, lanes, logs, streams, objective)
         if evaluation_episodes:
             examination = opened.enter_context(closing(make(lanes_to_play(evaluation_episodes))))
         bar = opened.enter_context(_bar(progress))

@@ -15,6 +15,7 @@ from hyq.algos.deep_baselines import (
     FromDemonstrations,
     ImplicitQ,
     configured,
+    refuse_unused,
 )
 from hyq.algos.deep_config import DeepConfig
 from hyq.algos.hyq_dqn import Objective, TemporalDifference, Training, pessimistic_slope
@@ -25,7 +26,8 @@ from hyq.core.targets import chosen, conservative_penalty, large_margin_loss
 from hyq.core.types import Array, FloatArray, Transitions
 from hyq.data.hybrid import Batch
 from hyq.envs.make import make_lanes
-from hyq.models.networks import NetworkSpec
+from hyq.models.learners import AdamSettings
+from hyq.models.networks import NORMALISED_CONVOLUTIONS, NetworkSpec
 from tests.algos.chain import GAMMA, Chain, chain_logs, optimal_q
 
 ROWS, OFFLINE, ACTIONS, FEATURES = 40, 15, 3, 6
@@ -220,6 +222,7 @@ def test_implicit_q_acts_by_its_policy_and_not_by_its_values() -> None:
         lambda: ImplicitQ(expectile=1.0),
         lambda: ImplicitQ(expectile=0.0),
         lambda: ImplicitQ(temperature=-1.0),
+        lambda: DEEP_METHODS["dqfd"].objective(DeepConfig(margin=-1.0)),
     ],
 )
 def test_settings_that_mean_nothing_are_refused(make: Callable[[], Objective]) -> None:
@@ -289,6 +292,91 @@ def test_settings_that_make_the_method_are_refused(method: str, setting: str) ->
     given: dict[str, Any] = {setting: 0.5}
     with pytest.raises(HyqError, match=f"{method} sets {setting} itself"):
         configured(method, "default", **given)
+
+
+@pytest.mark.parametrize(
+    ("method", "settings", "idle"),
+    [
+        ("dqn", {"pretraining": 1000, "gamma": 0.9}, "pretraining"),
+        ("iql", {"value_range": (0, 1), "double": False}, "double, value_range"),
+        ("bc", {"gamma": 0.9, "loss": "squared", "batch_size": 3}, "gamma, loss"),
+        ("offline", {"epsilon": 0.1}, "epsilon"),
+        ("cql", {"n_step": 3}, "n_step"),
+        ("hyq", {"margin": 0.5, "expectile": 0.9}, "expectile, margin"),
+        ("dqfd", {"margin": 0.5, "temperature": 1.0}, "temperature"),
+    ],
+)
+def test_settings_that_do_nothing_are_refused(
+    method: str, settings: dict[str, Any], idle: str
+) -> None:
+    with pytest.raises(HyqError, match=f"{method} makes no use of {idle}:"):
+        refuse_unused(method, settings)
+    used = settings.keys() - set(idle.split(", "))
+    refuse_unused(method, used)
+
+
+def unequal(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    return any(not np.array_equal(one[name], other[name]) for name in one)
+
+
+UNUSED: dict[str, Any] = {
+    "mix": "coin",
+    "epsilon": schedule(0.9),
+    "hold": 3,
+    "steady_lanes": 1,
+    "steady_epsilon": 0.5,
+    "n_step": 2,
+    "n_step_offline": 2,
+    "priority_online": (0.1, 1e-2),
+    "priority_offline": (0.1, 1e-2),
+    "buffer_size": 50,
+    "learning_starts": 90,
+    "gamma": schedule(0.5),
+    "n_target": 5,
+    "loss": "squared",
+    "double": False,
+    "value_range": (-0.1, 0.1),
+    "reward": "signed-log",
+    "life_loss_discount": 0.3,
+    "log_end_terminates": True,
+    "pessimism": schedule(0.5),
+    "expectile": 0.9,
+    "temperature": 1.0,
+    "margin": 0.1,
+    "margin_weight": 0.5,
+    "n_step_weight": 0.5,
+}
+"""Another value of every setting that some method makes no use of."""
+
+
+@pytest.mark.parametrize("name", DEEP_METHODS)
+def test_what_is_called_unused_changes_nothing(name: str) -> None:
+    idle = {*DEEP_METHODS[name].unused}.union(
+        *(about.own for other, about in DEEP_METHODS.items() if other != name)
+    )
+    changes = {setting: UNUSED[setting] for setting in idle - {"pretraining"}}
+    config = replace(SMALL, online_steps=40, report_every=20)
+    plain, changed = (
+        trained(name, config, 0.7, **given).learner.parameters() for given in ({}, changes)
+    )
+    assert not unequal(plain, changed)
+    for setting in DEEP_METHODS[name].own:
+        own = {setting: UNUSED[setting]}
+        assert unequal(plain, trained(name, config, 0.7, **own).learner.parameters()), setting
+
+
+def test_settings_of_adam_and_of_the_layers_can_be_given_one_by_one() -> None:
+    config = configured("hyq", "cpu-montezuma", weight_decay=0.1, max_gradient_norm=2.0)
+    assert config.adam == AdamSettings(epsilon=1e-6, weight_decay=0.1, max_gradient_norm=2.0)
+    assert configured("dqfd", "default", weight_decay=0.0).adam == AdamSettings()
+    assert configured("dqfd", "default", adam_epsilon=0.1).adam == AdamSettings(0.1, 1e-5)
+    frame = (42, 42), np.dtype(np.uint8)
+    layers = configured("hyq", "default", hidden=(8,), dueling=False).layers(*frame)
+    assert layers == NetworkSpec(((32, 6, 3), (32, 3, 2)), hidden=(8,), dueling=False)
+    assert configured("hyq", "cpu-montezuma").layers(*frame) == NORMALISED_CONVOLUTIONS
+    for wrong in ({"weight_decay": -1.0}, {"max_gradient_norm": 0.0}, {"hidden": (8, 0)}):
+        with pytest.raises(HyqError):
+            configured("hyq", "default", **wrong)
 
 
 def test_targets_are_kept_within_the_range_of_values() -> None:

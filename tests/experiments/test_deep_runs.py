@@ -352,6 +352,21 @@ def test_equal_specs_have_equal_ids_and_others_do_not() -> None:
     ]
     assert len({replace(SMALL, **change).id for change in changes}) == len(changes)
     assert replace(SMALL).id == SMALL.id
+    assert SMALL.id == (
+        "hyq-MountainCar-v0-mountaincar_half-online_steps=1200-pretraining=200-n_value=4"
+        "-buffer_size=800-report_every=200-s3"
+    )
+
+
+def test_layers_and_adam_can_be_set_in_a_spec(tmp_path: Path) -> None:
+    spec = replace(SMALL, hidden=(8, 8), dueling=False, weight_decay=0.01, online_steps=0)
+    assert "-weight_decay=0.01-" in spec.id
+    list(deep.start(spec, tmp_path / "run"))
+    layers = DeepPolicy.load(tmp_path / "run" / "last").network.spec
+    assert (layers.hidden, layers.dueling) == ((8, 8), False)
+    manifest = RunDirectory.open(tmp_path / "run").manifest
+    assert manifest["settings"]["adam"]["weight_decay"] == 0.01
+    assert deep.deep_run(manifest["spec"]) == spec
 
 
 def test_ids_stay_short_enough_for_a_directory_and_still_differ() -> None:

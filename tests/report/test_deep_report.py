@@ -136,6 +136,10 @@ def test_the_lists_name_what_can_be_run(capsys: pytest.CaptureFixture[str]) -> N
         (["--env", "Pendulum-v1", "--method", "dqn"], "discrete actions"),
         (["--env", "CartPole-v1", "--data", "mountaincar/half"], "shape"),
         (["--env", "CartPole-v1"], "without logs"),
+        (
+            ["--env", "CartPole-v1", "--method", "dqn", "--pretraining", "9"],
+            "no use of pretraining",
+        ),
     ],
 )
 def test_refusals_are_one_line(

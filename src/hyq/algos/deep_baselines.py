@@ -8,7 +8,7 @@ that a difference in results is a difference of the objective.
 Every loss is a mean over the minibatch in which each row counts with its importance weight.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
 
@@ -170,6 +170,10 @@ class DeepMethod:
     adjust: Callable[[DeepConfig], DeepConfig]
     fixed: tuple[str, ...] = ()
     """Settings that belong to the method and are not for others to choose."""
+    unused: tuple[str, ...] = ()
+    """Settings that make no difference to it."""
+    own: tuple[str, ...] = ()
+    """Settings that make no difference to any other."""
 
 
 def _unchanged(config: DeepConfig) -> DeepConfig:
@@ -212,6 +216,19 @@ def _demonstrations(config: DeepConfig) -> DeepConfig:
     )
 
 
+_OF_ACTING = (
+    "mix", "epsilon", "hold", "steady_lanes", "steady_epsilon", "n_step", "priority_online",
+    "buffer_size", "learning_starts",
+)  # fmt: skip
+_OF_VALUES = (
+    "gamma", "n_target", "loss", "double", "value_range", "reward", "n_step_offline",
+    "life_loss_discount", "log_end_terminates",
+)  # fmt: skip
+_OF_LOGS = (
+    "pretraining", "mix", "n_step_offline", "pessimism", "priority_offline", "log_end_terminates",
+)  # fmt: skip
+
+
 def _temporal_difference(config: DeepConfig) -> TemporalDifference:
     return TemporalDifference(config.double, config.loss, config.value_range)
 
@@ -223,36 +240,48 @@ DEEP_METHODS: dict[str, DeepMethod] = {
         _unchanged,
     ),
     "dqn": DeepMethod(
-        "Q-learning without the logs", _temporal_difference, _online_alone, fixed=("beta",)
+        "Q-learning without the logs",
+        _temporal_difference,
+        _online_alone,
+        fixed=("beta",),
+        unused=_OF_LOGS,
     ),
     "offline": DeepMethod(
         "Q-learning on the logs alone, with as many updates as Hy-Q",
         _temporal_difference,
         _logs_alone,
         fixed=("beta",),
+        unused=_OF_ACTING,
     ),
     "bc": DeepMethod(
         "behaviour cloning of the logs",
         lambda config: BehaviourCloning(),
         _logs_alone_drawn_uniformly,
         fixed=("beta", "pessimism"),
+        unused=_OF_ACTING + _OF_VALUES,
     ),
     "cql": DeepMethod(
         "conservative Q-learning on the logs alone",
         _temporal_difference,
         _conservatively,
         fixed=("beta",),
+        unused=_OF_ACTING,
     ),
     "dqfd": DeepMethod(
         "deep Q-learning from demonstrations: the logs are taken for an expert's",
-        lambda config: FromDemonstrations(_temporal_difference(config)),
+        lambda config: FromDemonstrations(
+            _temporal_difference(config), config.n_step_weight, config.margin_weight, config.margin
+        ),
         _demonstrations,
+        own=("margin", "margin_weight", "n_step_weight"),
     ),
     "iql": DeepMethod(
         "implicit Q-learning on the logs alone",
-        lambda config: ImplicitQ(config.loss),
+        lambda config: ImplicitQ(config.loss, config.expectile, config.temperature),
         _logs_alone_drawn_uniformly,
         fixed=("beta", "pessimism"),
+        unused=(*_OF_ACTING, "double", "value_range"),
+        own=("expectile", "temperature"),
     ),
 }
 """Every deep method by name."""
@@ -261,15 +290,15 @@ DEEP_METHODS: dict[str, DeepMethod] = {
 def configured(method: str, preset: str, *, with_logs: bool = True, **settings: Any) -> DeepConfig:
     """Return a preset with what the method and then `settings` change about it.
 
-    Schedules may be given as numbers or as text, networks by name. Without logs there is no
-    pretraining, unless it is asked for. Steps and pretraining are those of Hy-Q: a method that
-    learns from the logs alone makes as many updates.
+    Schedules may be given as numbers or as text, networks by name, and Adam's settings one by one
+    (`ADAM_SETTINGS`). Without logs there is no pretraining, unless it is asked for. Steps and
+    pretraining are those of Hy-Q: a method that learns from the logs alone makes as many updates.
     """
     if method not in DEEP_METHODS:
         raise HyqError(f"no method {method!r}: choose from {', '.join(DEEP_METHODS)}")
     if preset not in PRESETS:
         raise HyqError(f"no preset {preset!r}: choose from {', '.join(PRESETS)}")
-    unknown = settings.keys() - {setting.name for setting in fields(DeepConfig)}
+    unknown = settings.keys() - {setting.name for setting in fields(DeepConfig)} - ADAM_SETTINGS
     if unknown:
         raise HyqError(f"unknown setting {', '.join(sorted(unknown))}: see hyq.DeepConfig")
     if not with_logs:
@@ -281,14 +310,30 @@ def configured(method: str, preset: str, *, with_logs: bool = True, **settings: 
         if network not in NETWORKS:
             raise HyqError(f"no network {network!r}: choose from {', '.join(NETWORKS)}")
         settings["network"] = NETWORKS[network]
+    adam = {
+        name.removeprefix("adam_"): settings.pop(name) for name in ADAM_SETTINGS & settings.keys()
+    }
     given = replace(PRESETS[preset], **settings)
     adjusted = DEEP_METHODS[method].adjust(given)
     for name in DEEP_METHODS[method].fixed:
         if name in settings and getattr(adjusted, name) != getattr(given, name):
             raise HyqError(f"{method} sets {name} itself: leave it out")
     kept = settings.keys() - {"online_steps", "pretraining"}
-    return replace(adjusted, **{name: settings[name] for name in kept})
+    made = replace(adjusted, **{name: settings[name] for name in kept})
+    return replace(made, adam=replace(made.adam, **adam))
 
 
+def refuse_unused(method: str, given: Collection[str]) -> None:
+    """Refuse settings that would make no difference to a method: whoever gave them expects one."""
+    of_others = {
+        name for other, about in DEEP_METHODS.items() if other != method for name in about.own
+    }
+    idle = sorted(of_others.union(DEEP_METHODS[method].unused).intersection(given))
+    if idle:
+        raise HyqError(f"{method} makes no use of {', '.join(idle)}: leave out what does nothing")
+
+
+ADAM_SETTINGS = {"weight_decay", "max_gradient_norm", "adam_epsilon"}
+"""Names under which the fields of `DeepConfig.adam` can be given one by one."""
 SCHEDULES = {"gamma", "beta", "epsilon", "learning_rate", "importance", "pessimism"}
 """The settings that change with time."""

@@ -2,7 +2,9 @@
 
 import math
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
+
+import numpy as np
 
 from hyq.core.choices import check_choices
 from hyq.core.errors import HyqError
@@ -14,6 +16,7 @@ from hyq.models.networks import (
     NORMALISED_CONVOLUTIONS,
     SMALL_CONVOLUTIONS,
     NetworkSpec,
+    suitable_network,
 )
 
 
@@ -93,10 +96,24 @@ class DeepConfig:
     data says how it goes on, and bootstrapping from there has been seen to diverge."""
     network: NetworkSpec | None = None
     """Chosen by the observations where not given."""
+    hidden: tuple[int, ...] | None = None
+    """Units of the layers that all outputs share, where the network's own will not do."""
+    dueling: bool | None = None
+    """Whether values have a stream of their own, where it should not be as the network has it."""
     precision: Precision = "auto"
     device: str = "cpu"
     report_every: int = 1000
     """Steps, or updates of pretraining, between two reports."""
+    expectile: float = 0.7
+    """Of IQL: above 1/2 its V leans towards the best action in the logs."""
+    temperature: float = 3.0
+    """Inverse temperature of IQL's policy: 0 is behaviour cloning."""
+    margin: float = 0.8
+    """Of DQfD: how far demonstrated actions should be ahead of all others."""
+    margin_weight: float = 1.0
+    """lambda_2 of DQfD: weight of the margin loss."""
+    n_step_weight: float = 1.0
+    """lambda_1 of DQfD: weight of the n-step loss."""
 
     def __post_init__(self) -> None:
         """Refuse settings that cannot run."""
@@ -105,8 +122,9 @@ class DeepConfig:
         for name in (*positive, "hold", "buffer_size", "stack", "shrink_by", "report_every"):
             if getattr(self, name) < 1:
                 raise HyqError(f"{name} must be at least 1, got {getattr(self, name)}")
-        for name in ("online_steps", "pretraining", "learning_starts", "steady_lanes"):
-            if getattr(self, name) < 0:
+        counts = ("online_steps", "pretraining", "learning_starts", "steady_lanes")
+        for name in (*counts, "margin", "margin_weight", "n_step_weight"):
+            if not getattr(self, name) >= 0:
                 raise HyqError(f"{name} must not be negative, got {getattr(self, name)}")
         bounds = dict.fromkeys(("gamma", "beta", "epsilon", "importance"), 1.0)
         for name, most in {**bounds, "learning_rate": math.inf, "pessimism": math.inf}.items():
@@ -126,6 +144,14 @@ class DeepConfig:
             raise HyqError(f"life_loss_discount must lie in [0, 1], got {self.life_loss_discount}")
         if self.steady_lanes > self.lanes:
             raise HyqError(f"{self.steady_lanes} steady lanes are more than all {self.lanes}")
+        NetworkSpec(hidden=self.hidden or ())  # which refuses layers without width
+
+    def layers(self, frame: tuple[int, ...], dtype: np.dtype[Any]) -> NetworkSpec:
+        """Return the layers of the network for frames of a shape and type."""
+        layers = self.network or suitable_network(frame, dtype)
+        if self.hidden is not None:
+            layers = replace(layers, hidden=self.hidden)
+        return layers if self.dueling is None else replace(layers, dueling=self.dueling)
 
 
 PAPER_MONTEZUMA = DeepConfig(

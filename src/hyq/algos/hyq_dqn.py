@@ -39,7 +39,7 @@ from hyq.data.logs import Logs, check_logs
 from hyq.data.replay import Replay
 from hyq.envs.make import check_spaces
 from hyq.models.learners import Learner, make_learner
-from hyq.models.networks import Network, suitable_network, suitable_scaling
+from hyq.models.networks import Network, suitable_scaling
 from hyq.models.policy import DeepPolicy
 from hyq.rollout import Lanes, VectorEnv
 
@@ -193,7 +193,7 @@ class Training:
         self.network = Network(
             self.lanes.observation.shape[1:],
             self.actions,
-            config.network or suitable_network(frame.shape[1:], frame.dtype),
+            config.layers(frame.shape[1:], frame.dtype),
             suitable_scaling(
                 env.single_observation_space,
                 self._logged if self.replay.offline else None,

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import tyro
 from rich.console import Console
 
-from hyq.algos.deep_baselines import DEEP_METHODS
+from hyq.algos.deep_baselines import DEEP_METHODS, refuse_unused
 from hyq.core.errors import HyqError
 from hyq.experiments import deep, lock, rnd, runs, trainings
 from hyq.experiments.deep import DeepRun
@@ -66,6 +66,7 @@ def run_deep(
         tensorboard: Write TensorBoard event files too, under OUT/tensorboard.
         keep_checkpoint: Keep the last state, so that 'hyq resume' can make the run longer.
     """
+    refuse_unused(spec.method, spec.settings)
     check_device(spec.config.device)
     if tensorboard:
         check_tensorboard()

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from hyq.algos.deep_baselines import DEEP_METHODS, configured
+from hyq.algos.deep_baselines import ADAM_SETTINGS, DEEP_METHODS, configured
 from hyq.algos.deep_config import DeepConfig
 from hyq.algos.hyq_dqn import Report, Training
 from hyq.core.errors import HyqError
@@ -61,6 +61,12 @@ class DeepRun:
     """Longest time in steps that a random action is held; 1 holds none."""
     learning_rate: FromPreset[str] = None
     """Of Adam: a number or knots."""
+    adam_epsilon: FromPreset[float] = None
+    """Of Adam: what is added to the deviation of a gradient."""
+    weight_decay: FromPreset[float] = None
+    """Of Adam: coefficient of the L2 penalty."""
+    max_gradient_norm: FromPreset[float] = None
+    """Gradients that are longer are shortened to it."""
     importance: FromPreset[str] = None
     """Exponent of the importance weights: a number or knots."""
     pretraining: FromPreset[int] = None
@@ -105,6 +111,10 @@ class DeepRun:
     """How many of them explore with a chance of only 0.01, whatever epsilon says."""
     network: FromPreset[Literal["nature", "small", "normalised", "unnormalised"]] = None
     """Layers for images: of Mnih et al. (2015), or three small kinds for pictures of 42x42."""
+    hidden: FromPreset[tuple[int, ...]] = None
+    """Units of the layers that all outputs share, such as '128 128'."""
+    dueling: FromPreset[bool] = None
+    """Whether values have a stream of their own, apart from those of the actions."""
     standardise_pixels: FromPreset[bool] = None
     """Scale each pixel by its mean and deviation in the logs."""
     life_loss_discount: FromPreset[float] = None
@@ -158,8 +168,13 @@ class DeepRun:
     @property
     def config(self) -> DeepConfig:
         """The settings of the training, with what the method changes about them."""
-        settings = settings_given(self, DeepConfig)
-        return configured(self.method, self.preset, with_logs=self.data is not None, **settings)
+        with_logs = self.data is not None
+        return configured(self.method, self.preset, with_logs=with_logs, **self.settings)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What is said of the training itself, and not left to the preset."""
+        return settings_given(self, DeepConfig, ADAM_SETTINGS)
 
     @property
     def id(self) -> str:

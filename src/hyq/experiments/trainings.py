@@ -8,7 +8,7 @@ import hashlib
 import json
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any, Generic, Protocol, TypeVar
@@ -280,9 +280,9 @@ def json_object(text: str) -> dict[str, Any]:
     return parameters
 
 
-def settings_given(spec: Any, settings: type[Any]) -> dict[str, Any]:
-    """Return what a spec says of the settings of its training: what is not None."""
-    known = {field.name for field in fields(settings)}
+def settings_given(spec: Any, settings: type[Any], also: Collection[str] = ()) -> dict[str, Any]:
+    """Return what a spec says of the settings of its training, `also` others: what is not None."""
+    known = {field.name for field in fields(settings)}.union(also)
     said = {field.name: getattr(spec, field.name) for field in fields(spec)}
     return {name: value for name, value in said.items() if name in known and value is not None}
 

@@ -35,6 +35,15 @@ class AdamSettings:
     weight_decay: float = 0.0
     """Coefficient of the L2 penalty, whose gradient is added after the clipping."""
     max_gradient_norm: float = 10.0
+    """Gradients that are longer are shortened to it."""
+
+    def __post_init__(self) -> None:
+        """Refuse what would turn steps around, or stop them."""
+        if not (self.epsilon > 0 and self.weight_decay >= 0 and self.max_gradient_norm > 0):
+            raise HyqError(
+                "Adam's epsilon and max_gradient_norm must be positive and weight_decay not "
+                f"negative, got {self.epsilon}, {self.max_gradient_norm} and {self.weight_decay}"
+            )
 
 
 BETAS = (0.9, 0.999)
