@@ -273,9 +273,14 @@ def play(
             if quota[lane]:
                 quota[lane] -= 1
                 returns.append(total)
-        if length[quota > 0].max(initial=0) >= LONGEST_EPISODE:
-            raise HyqError(
-                f"an episode still goes on after {LONGEST_EPISODE:,} steps: give the environment a "
-                "time limit (gymnasium.wrappers.TimeLimit, or max_episode_steps of gymnasium.make)"
-            )
+        refuse_endless(length[quota > 0].max(initial=0))
     return np.array(returns)
+
+
+def refuse_endless(steps: int) -> None:
+    """Give up an episode that still goes on after so many steps, if they are too many."""
+    if steps >= LONGEST_EPISODE:
+        raise HyqError(
+            f"an episode still goes on after {LONGEST_EPISODE:,} steps: give the environment a "
+            "time limit (gymnasium.wrappers.TimeLimit, or max_episode_steps of gymnasium.make)"
+        )

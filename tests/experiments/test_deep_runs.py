@@ -233,6 +233,15 @@ def test_a_threshold_that_fresh_episodes_do_not_confirm_is_not_reached(
     assert asked[:2] == [(2, ("evaluate", 1)), (100, ("confirm", 1))]
 
 
+def test_of_equal_policies_the_last_is_kept_as_the_best(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trainings, "play", lambda *_, **__: np.zeros(2))
+    list(deep.start(SMALL, tmp_path / "run"))
+    best, last = (tmp_path / "run" / kept / "weights.safetensors" for kept in ("best", "last"))
+    assert best.read_bytes() == last.read_bytes()
+
+
 def test_the_recent_return_is_that_of_the_last_hundred_episodes(tmp_path: Path) -> None:
     spec = replace(SMALL, env="CartPole-v1", data=None, method="dqn", online_steps=6000, lanes=8,
                    report_every=2000, evaluation_episodes=0, learning_starts=10_000)  # fmt: skip

@@ -8,10 +8,20 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
+from hyq import rollout
 from hyq.core.errors import HyqError
 from hyq.core.types import Array
 from hyq.experiments import film
-from hyq.experiments.film import Actor, Film, Scene, Take, play_film, replay, room_shares
+from hyq.experiments.film import (
+    Actor,
+    Film,
+    Scene,
+    Take,
+    play_film,
+    play_returns,
+    replay,
+    room_shares,
+)
 from hyq.experts.montezuma_data import Recordings
 from hyq.models.networks import SMALL_CONVOLUTIONS, InputScaling, Network, NetworkSpec
 from hyq.models.policy import DeepPolicy
@@ -151,3 +161,28 @@ def test_any_environment_with_pictures_can_be_filmed(tmp_path: Path) -> None:
         play_film(Actor.load(tmp_path / "policy", env="Blind-v0"), 1, seed=0)
     with pytest.raises(HyqError, match="no policy"):
         Actor.load(tmp_path)
+
+
+@pytest.mark.usefixtures("corridors")
+def test_a_policy_outside_its_run_can_say_how_its_environment_is_made(tmp_path: Path) -> None:
+    vector_policy().save(tmp_path / "policy")
+    wrappers = ("gymnasium.wrappers:FlattenObservation",)
+    actor = Actor.load(
+        tmp_path / "policy", "best", "Corridor-v0", wrappers, '{"max_episode_steps": 4}'
+    )
+    assert isinstance(actor.scene.make(), gym.wrappers.FlattenObservation)
+    assert play_returns(actor, 2, seed=0).tolist() == [4.0, 4.0]
+    assert [take.total for take in play_film(actor, 2, seed=0).takes] == [4.0, 4.0]
+    for given in ({"wrappers": wrappers}, {"env_parameters": '{"size": 3}'}):
+        with pytest.raises(HyqError, match="give env too"):
+            Actor.load(tmp_path / "policy", **given)  # type: ignore[arg-type]
+
+
+@pytest.mark.usefixtures("corridors")
+def test_an_episode_without_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    actor = Actor(vector_policy(), Scene("Corridor-v0"), {})
+    monkeypatch.setattr(rollout, "LONGEST_EPISODE", 6)
+    assert play_film(actor, 1, seed=0).takes[0].length == 6
+    monkeypatch.setattr(rollout, "LONGEST_EPISODE", 5)
+    with pytest.raises(HyqError, match="still goes on after 5 steps"):
+        play_film(actor, 1, seed=0)

@@ -22,8 +22,9 @@ from hyq.envs.make import make_filmed, make_lanes
 from hyq.experiments.deep import deep_run
 from hyq.experiments.records import RunDirectory
 from hyq.experiments.rnd import rnd_run
+from hyq.experiments.trainings import json_object
 from hyq.models.policy import DESCRIPTION, DeepPolicy, Player
-from hyq.rollout import lanes_to_play, play
+from hyq.rollout import lanes_to_play, play, refuse_endless
 
 FORMAT = "hyq-film-1"
 FILE = "film.json"
@@ -59,8 +60,22 @@ class Actor:
     """Whether it draws its actions by their scores, as policies do that were trained so."""
 
     @classmethod
-    def load(cls, path: Path, kept: Kept = "best", env: str | None = None) -> "Actor":
-        """Load a run's policy, or a saved one; one outside of a run needs its environment named."""
+    def load(
+        cls,
+        path: Path,
+        kept: Kept = "best",
+        env: str | None = None,
+        wrappers: tuple[str, ...] = (),
+        env_parameters: str = "{}",
+    ) -> "Actor":
+        """Load a run's policy, or a saved one.
+
+        One outside of a run needs its environment named, with what is around it and its parameters
+        as a JSON object.
+        """
+        parameters = json_object(env_parameters)
+        if env is None and (wrappers or parameters):
+            raise HyqError("wrappers and env_parameters are of a named environment: give env too")
         is_policy = (path / DESCRIPTION).exists()
         run = path.parent if is_policy else path
         # A run without evaluations knows no best policy.
@@ -76,7 +91,7 @@ class Actor:
             scene = Scene(spec.env, spec.wrappers, spec.parameters)
             about |= {name: getattr(spec, name) for name in ("method", "data", "seed")}
         if env is not None:
-            scene = Scene(env)
+            scene = Scene(env, wrappers, parameters)
         if scene is None:
             raise HyqError(f"{path} does not say where it was trained: name it with --env")
         return cls(DeepPolicy.load(place), scene, about, draws)
@@ -266,6 +281,7 @@ def _play_together(
             explores = one.chance.random() < epsilon
             one.step(first + int(one.chance.integers(actions)) if explores else action)
         under_way = [one for one in under_way if not one.over]
+        refuse_endless(max((len(one.actions) for one in under_way), default=0))
     return [(one.take(), tuple(one.actions)) for one in played]
 
 

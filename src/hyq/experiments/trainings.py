@@ -215,7 +215,8 @@ class Judge(Generic[T]):
         returns = self._play(spec.evaluation_episodes, "evaluate", report.number)
         self.last = float(returns.mean())
         judged["eval_return"] = self.last
-        if self.best is None or self.last > self.best:
+        # Of equals the last one: it has learned from more.
+        if self.best is None or self.last >= self.best:
             self.best = self.last
             self._training.policy().save(self._out / "best")
         if spec.threshold is not None and self.solved_at is None and self.last >= spec.threshold:

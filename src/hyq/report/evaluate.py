@@ -24,6 +24,8 @@ def evaluate(
     features: FeatureKind = "raw",
     replicates: int = 100,
     env: str | None = None,
+    wrappers: tuple[str, ...] = (),
+    env_parameters: str = "{}",
     episodes: int = 100,
     seed: int = 0,
 ) -> None:
@@ -39,13 +41,16 @@ def evaluate(
             features, or the last layer of the policy's own network.
         replicates: Resamples of the data behind the interval.
         env: Environment to play in, for a deep policy outside of its run.
+        wrappers: module:Class of wrappers around that environment, innermost first.
+        env_parameters: Parameters of that environment, as a JSON object.
         episodes: Episodes that a deep policy plays.
         seed: Chooses the resamples, or the episodes.
     """
     if holds_deep_policy(policy):
         if data is not None:
             raise HyqError("a deep policy is judged by letting it play: leave --data out")
-        _print_played(policy, env, episodes, seed)
+        actor = Actor.load(policy, "best", env, wrappers, env_parameters)
+        _print_played(policy, actor, episodes, seed)
         return
     if data is None or not data.exists():
         raise HyqError(f"no dataset at {data}: give the directory that was saved as --data")
@@ -64,12 +69,12 @@ def evaluate(
         )
 
 
-def _print_played(policy: Path, env: str | None, episodes: int, seed: int) -> None:
+def _print_played(policy: Path, actor: Actor, episodes: int, seed: int) -> None:
     if episodes < 2:
         raise HyqError(f"a mean and its interval need 2 episodes or more, got {episodes}")
     console = Console()
     with console.status(f"playing {episodes} episodes ..."):
-        returns = play_returns(Actor.load(policy, env=env), episodes, seed)
+        returns = play_returns(actor, episodes, seed)
     mean, spread = returns.mean(), NORMAL_95 * returns.std(ddof=1) / math.sqrt(episodes)
     table = Table(title=str(policy), title_justify="left", show_header=False)
     table.add_row("episodes", f"{episodes}, without random actions")

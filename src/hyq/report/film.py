@@ -41,6 +41,8 @@ def film(
     epsilon: float = 0.01,
     policy: Kept = "best",
     env: str | None = None,
+    wrappers: tuple[str, ...] = (),
+    env_parameters: str = "{}",
     pictures: int = 12,
 ) -> None:
     """Let a saved policy play, and make a filmstrip, a clip and a map of the rooms it reached.
@@ -54,6 +56,8 @@ def film(
         epsilon: Chance of a random action.
         policy: Which of a run's policies: the best that was evaluated, or the one it ended with.
         env: Environment, for a policy outside of its run.
+        wrappers: module:Class of wrappers around that environment, innermost first.
+        env_parameters: Parameters of that environment, as a JSON object.
         pictures: Pictures in the strip.
     """
     if pictures < 2:
@@ -65,7 +69,8 @@ def film(
         place = out or path / "film"
         if (place / FILE).exists():
             raise HyqError(f"{place} holds a film already: choose another directory")
-        made = film_policy(Actor.load(path, policy, env), episodes, seed, epsilon, console)
+        actor = Actor.load(path, policy, env, wrappers, env_parameters)
+        made = film_policy(actor, episodes, seed, epsilon, console)
     made.save(place)
     draw_film(made, place, pictures)
     console.print(film_table(made))
