@@ -92,9 +92,12 @@ def test_without_evaluations_the_last_policy_is_returned(monkeypatch: pytest.Mon
     monkeypatch.setattr(api, "play", lambda *_, **__: pytest.fail("nobody asked for a game"))
     made: list[hyq.DeepPolicy] = []
     policy_of = Training.policy
-    monkeypatch.setattr(
-        Training, "policy", lambda training: made.append(policy_of(training)) or made[-1]
-    )
+
+    def kept(training: Training) -> hyq.DeepPolicy:
+        made.append(policy_of(training))
+        return made[-1]
+
+    monkeypatch.setattr(Training, "policy", kept)
     brief: dict[str, Any] = {"method": "dqn", "online_steps": 96, "report_every": 32}
     told: list[float] = []
     policy = hyq.train(

@@ -4,7 +4,6 @@ import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ from hyq.core.seeding import Streams
 from hyq.data.dataset import Dataset
 from hyq.data.episodes import Episodes
 from hyq.data.logs import Logs
-from hyq.envs.make import EnvFactory, make_lanes
+from hyq.envs.make import EnvFactory, VectorEnv, make_lanes
 from hyq.experiments.deep_data import named_logs
 from hyq.models.policy import DeepPolicy
 from hyq.rollout import lanes_to_play, play
@@ -72,18 +71,22 @@ def train(
     objective = DEEP_METHODS[method].objective(config)
     if evaluation_episodes < 0:
         raise HyqError(f"evaluation_episodes must not be negative, got {evaluation_episodes}")
-    make = partial(
-        make_lanes, env, wrappers=wrappers, processes=processes, **(env_parameters or {})
-    )
+
+    def lanes_of(count: int) -> VectorEnv:
+        parameters = env_parameters or {}
+        return make_lanes(env, count, wrappers=wrappers, processes=processes, **parameters)
+
     streams = Streams(seed)
     best, policy = -math.inf, None
     with ExitStack() as opened:
         # Before the logs are loaded, which may take minutes: the environment may be refused.
-        lanes = opened.enter_context(closing(make(config.lanes)))
+        lanes = opened.enter_context(closing(lanes_of(config.lanes)))
         logs = _logs(data, seed)
         training = Training(config, lanes, logs, streams, objective)
         if evaluation_episodes:
-            examination = opened.enter_context(closing(make(lanes_to_play(evaluation_episodes))))
+            examination = opened.enter_context(
+                closing(lanes_of(lanes_to_play(evaluation_episodes)))
+            )
         bar = opened.enter_context(_bar(progress))
         task = bar.add_task(method, total=config.online_steps or config.pretraining)
         for report in training.run():

@@ -296,7 +296,8 @@ def test_transitions_without_order_are_prepared_as_episodes_are() -> None:
 
 def test_logged_episodes_are_prepared_one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """A million pictures fit into memory compressed, not as they are prepared."""
-    prepare, prepared = Training._prepared_episode, []
+    prepare = Training._prepared_episode
+    prepared: list[weakref.ref[Episode]] = []
 
     def watched(training: Training, episode: Episode) -> Episode:
         assert sum(one() is not None for one in prepared) <= 1, "only the one before is still held"
@@ -596,12 +597,12 @@ def test_transitions_without_order_serve_as_logs() -> None:
     list(training.run())
     seen = np.concatenate([batch.rows.observation[: batch.offline] for batch in spy.batches])
     assert {tuple(row) for row in seen} == {tuple(row) for row in as_dataset().at(0).observation}
-    for changes, says in (
-        ({"n_step_offline": 3}, "give n_step_offline=1, or whole episodes"),
-        ({"stack": 2, "log_end_terminates": True}, "give stack=1, log_end_terminates=False, or"),
+    for config, says in (
+        (replace(SMALL, n_step_offline=3), "give n_step_offline=1, or whole episodes"),
+        (replace(SMALL, stack=2, log_end_terminates=True), "stack=1, log_end_terminates=False, or"),
     ):
         with pytest.raises(HyqError, match=says):
-            Training(replace(SMALL, **changes), training.lanes.env, as_dataset(), Streams(0))
+            Training(config, training.lanes.env, as_dataset(), Streams(0))
 
 
 class Screen(gym.Env[Array, Any]):

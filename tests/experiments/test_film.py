@@ -175,7 +175,7 @@ def test_a_policy_outside_its_run_can_say_how_its_environment_is_made(tmp_path: 
     assert [take.total for take in play_film(actor, 2, seed=0).takes] == [4.0, 4.0]
     for given in ({"wrappers": wrappers}, {"env_parameters": '{"size": 3}'}):
         with pytest.raises(HyqError, match="give env too"):
-            Actor.load(tmp_path / "policy", **given)  # type: ignore[arg-type]
+            Actor.load(tmp_path / "policy", **given)
 
 
 @pytest.mark.usefixtures("corridors")
