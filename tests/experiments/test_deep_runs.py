@@ -192,6 +192,11 @@ def test_a_preset_that_has_changed_since_is_refused(
         deep.resume(tmp_path / "run")
 
 
+def test_a_run_of_an_older_version_says_which_setting_is_gone() -> None:
+    with pytest.raises(HyqError, match="has life_loss_terminates, which this version"):
+        deep.deep_run({"env": "CartPole-v1", "life_loss_terminates": True})
+
+
 def test_a_path_that_is_taken_is_refused_before_the_logs_are_loaded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,7 +3,7 @@
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
 
@@ -265,6 +265,12 @@ def resume(out: Path, checkpoint_seconds: float = 120.0) -> Iterator[Progress]:
 
 def deep_run(settings: Mapping[str, Any]) -> DeepRun:
     """Make a spec from what a manifest holds, where tuples have become lists."""
+    unknown = settings.keys() - {field.name for field in fields(DeepRun)}
+    if unknown:
+        raise HyqError(
+            f"the run has {', '.join(sorted(unknown))}, which this version of hyq does not know: "
+            "use the version that its manifest names"
+        )
     tupled: dict[str, Any] = {
         k: tuple(v) if isinstance(v, list) else v for k, v in settings.items()
     }

@@ -239,6 +239,7 @@ ABLATIONS: dict[str, Mapping[str, Any]] = {
     "the paper's discount": {"gamma": "0.99"},
     "the longest sight from the start": {"gamma": "0.997"},
     "the paper's learning rate": {"learning_rate": "0:1e-4, 100e3:6.25e-5, 15e6:1e-5"},
+    "the paper's Adam": {"adam_epsilon": 1e-8, "weight_decay": 1e-5},
     "no layer normalisation": {"network": "unnormalised"},
     "pixels scaled alike": {"standardise_pixels": False},
     "random actions of one step": {"hold": 1},
