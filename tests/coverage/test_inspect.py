@@ -11,11 +11,11 @@ import torch
 
 from hyq.core.errors import HyqError
 from hyq.core.types import Array, FloatArray, Transitions
-from hyq.coverage import scan
+from hyq.coverage import scan, stream
 from hyq.coverage.bounds import condition_numbers
 from hyq.coverage.estimate import Covariance
 from hyq.coverage.features import FeatureKind
-from hyq.coverage.inspect import _unsupported, inspect_dataset
+from hyq.coverage.inspect import _pairs, inspect_dataset
 from hyq.coverage.inspection import Inspection, easier
 from hyq.coverage.policy import load_policy, save_policy
 from hyq.coverage.scan import DistinctCounter, effective_dimension, row_hashes
@@ -94,6 +94,28 @@ def test_tabular_states_are_one_hot_features(tmp_path: Path) -> None:
     assert "expected" in messages(found)  # few states repeat
 
 
+def test_every_logged_pair_of_indices_supports(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nearly all of 900 pairs a step are logged, though a sample of a thousand rows lacks many."""
+    monkeypatch.setattr(stream, "BLOCK_BYTES", 1 << 18)  # several blocks a step
+    sizes = {"states": 150, "actions": 6, "horizon": 2}
+    env = make_tabular_vector(20_000, **sizes)
+    log(env, uniform(6), "hyq/Tabular-v0", **sizes).save(tmp_path / "data")
+    mdp = env.mdp
+    save_policy(tmp_path / "pi", [TabularFunction(q) for q in mdp.optimal_q()])
+    found = inspect_dataset(tmp_path / "data", policy=tmp_path / "pi", episodes=2000)
+    d = mdp.occupancy(mdp.greedy_policy(mdp.optimal_q()))
+    exact = tabular_transfer(d, mdp.occupancy(mdp.uniform_policy()))
+    policy = found.comparator
+    assert policy is not None
+    assert policy.unsupported == pytest.approx(policy.outside, abs=1e-12)
+    assert policy.unsupported < 0.005
+    assert found.escaping == 0.0
+    assert policy.transfer.value == pytest.approx(exact, rel=0.05)
+    assert "NOT COVERED" not in found.verdict[0]
+
+
 def test_the_jackknife_removes_the_bias_of_a_small_sample() -> None:
     """With n = 10 rows a dimension the plug-in estimate is 11% too large; the corrected is not."""
     rng = np.random.default_rng(0)
@@ -138,7 +160,8 @@ def test_narrow_integers_do_not_wrap(tmp_path: Path) -> None:
     found = inspect_dataset(tmp_path / "data")
     assert [one.action_entropy for one in found.steps] == pytest.approx([math.log(10)] * 40)
     many = np.arange(256, dtype=np.uint8)
-    assert _unsupported(many, many % 4, many, many % 4) == 0.0
+    assert len(np.unique(_pairs(many, many % 4))) == 256
+    np.testing.assert_array_equal(_pairs(many, many % 4), _pairs(np.arange(256), many % 4))
 
 
 def test_support_by_hand() -> None:

@@ -12,7 +12,7 @@ import numpy as np
 import hyq.envs  # noqa: F401  (registers the environments that datasets name)
 from hyq.core.errors import HyqError
 from hyq.core.seeding import Streams
-from hyq.core.types import Array, FloatArray, IntArray
+from hyq.core.types import Array, BoolArray, FloatArray, IntArray
 from hyq.coverage.estimate import Covariance, PolicyCoverage, StepCoverage
 from hyq.coverage.features import FeatureKind, Features, choose_features
 from hyq.coverage.inspection import Comparator, Inspection, StepFacts
@@ -90,6 +90,10 @@ class _Pass:
     escaping: list[float] = field(default_factory=list)
     following: Array | None = None
     """Sampled next observations of the previous step."""
+    followed: BoolArray | None = None
+    """Which of these this step has logged so far, where observations are indices of states."""
+    supported: BoolArray | None = None
+    """Which of the policy's pairs this step has logged so far, likewise."""
     coverage: list[StepCoverage] = field(default_factory=list)
     sample: list[tuple[Array, Array, Array]] = field(default_factory=list)
     covariance: Covariance | None = None
@@ -119,6 +123,8 @@ class _Pass:
         going = rows["next_observation"][picked][rows["discount"][picked] > 0]
         self.sample.append((logged[picked].copy(), action[picked].copy(), going))
         self.seen += len(logged)
+        if _is_index(logged):
+            self._note(h, logged, action)
         if self.features is not None and self.visits is not None and h < len(self.visits.action):
             group, psi = self.features(h, logged, action)
             sound = np.isfinite(psi.sum(axis=1))
@@ -127,6 +133,19 @@ class _Pass:
                 self.covariance = Covariance(self.features.width)
             self.covariance.add(group[sound], psi[sound], np.unique(wanted))
 
+    def _note(self, h: int, logged: IntArray, action: Array) -> None:
+        """Mark what these rows support: indices of states have no distance, so none may be missed.
+
+        Only next states and pairs that will be asked about are kept, however many rows there are.
+        """
+        if self.following is not None:
+            found = np.isin(self.following, logged)
+            self.followed = found if self.followed is None else self.followed | found
+        if self.visits is not None and h < len(self.visits.action) and _is_index(action):
+            there, taken = self.visits.observation[h], self.visits.action[h]
+            found = np.isin(_pairs(there, taken), _pairs(logged, action))
+            self.supported = found if self.supported is None else self.supported | found
+
     def close(self) -> None:
         """Finish a step: measure its sample, and compare it with the policy's visits."""
         h, visits = self.h, self.visits
@@ -134,14 +153,20 @@ class _Pass:
         if not empty:
             observation, action, going = map(np.concatenate, zip(*self.sample, strict=True))
         if self.following is not None and len(self.following):
-            self.escaping.append(1.0 if empty else _unseen(observation, self.following))
+            if self.followed is not None:
+                self.escaping.append(1.0 - float(self.followed.mean()))
+            else:
+                self.escaping.append(1.0 if empty else _unseen(observation, self.following))
         elif h:
             self.escaping.append(0.0)
         self.following = None if empty else going
         lacking = math.nan
         if visits is not None and h < len(visits.action):
             there, taken = visits.observation[h], visits.action[h]
-            lacking = 1.0 if empty else _unsupported(observation, action, there, taken)
+            if self.supported is not None:
+                lacking = 1.0 - float(self.supported.mean())
+            else:
+                lacking = 1.0 if empty else _unsupported(observation, action, there, taken)
             if self.covariance is None or self.features is None:
                 self.coverage.append(StepCoverage(math.inf, 0.0, math.inf, 0.0, 1.0))
             else:
@@ -152,6 +177,17 @@ class _Pass:
             distinct = len(np.unique(row_hashes(observation))) / len(observation)
             self.steps.append((distinct, effective_dimension(observation), lacking))
         self.h, self.seen, self.sample, self.covariance = h + 1, 0, [], None
+        self.followed = self.supported = None
+
+
+def _is_index(column: Array) -> bool:
+    """Tell indices of states or actions from vectors."""
+    return column.ndim == 1 and np.issubdtype(column.dtype, np.integer)
+
+
+def _pairs(state: IntArray, action: IntArray) -> IntArray:
+    """Return one number for each pair of indices, whatever integers they are."""
+    return row_hashes(state.astype(np.int64), action.astype(np.int64))
 
 
 def _unsupported(logged: Array, action: Array, there: Array, taken: Array) -> float:
@@ -162,20 +198,11 @@ def _unsupported(logged: Array, action: Array, there: Array, taken: Array) -> fl
             for o, a in ((logged, action), (there, taken))
         )
         action, taken = np.zeros(len(logged), np.int64), np.zeros(len(there), np.int64)
-    if logged.ndim == 1:
-        # Indices of states have no distance: a state and an action are supported together.
-        actions = int(max(action.max(), taken.max())) + 1
-        action, taken = (
-            state.astype(np.int64) * actions + a for state, a in ((logged, action), (there, taken))
-        )
-        logged, there = np.zeros((len(logged), 1)), np.zeros((len(there), 1))
     return float(unsupported(logged, action, there, taken).mean())
 
 
 def _unseen(logged: Array, following: Array) -> float:
     """Return the share of next observations unlike any that the next step logged."""
-    if logged.ndim == 1:
-        return float(np.isin(following, logged, invert=True).mean())
     none = np.zeros(len(logged), np.int64), np.zeros(len(following), np.int64)
     return float(unsupported(logged, none[0], following, none[1]).mean())
 
@@ -236,9 +263,9 @@ def _sizes(
 ) -> tuple[int, int]:
     """Count discrete actions and states, over the data and the policy's visits."""
     actions = states = 0
-    if action.ndim == 1 and np.issubdtype(action.dtype, np.integer):
+    if _is_index(action):
         actions = 1 + max(_largest(files, "action"), *(int(a.max()) for a in visits.action))
-    if observation.ndim == 1 and np.issubdtype(observation.dtype, np.integer):
+    if _is_index(observation):
         seen = max(int(o.max()) for o in visits.observation)
         states = 1 + max(_largest(files, "observation"), seen)
     return actions, states
