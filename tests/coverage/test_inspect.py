@@ -4,16 +4,25 @@ import json
 import math
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import pytest
 import torch
+from gymnasium.envs.registration import EnvSpec
 
 from hyq.core.errors import HyqError
-from hyq.core.types import Array, FloatArray, Transitions
+from hyq.core.types import Array, FloatArray, IntArray, Transitions
 from hyq.coverage import scan, stream
 from hyq.coverage.bounds import condition_numbers
-from hyq.coverage.estimate import Covariance
+from hyq.coverage.estimate import (
+    Covariance,
+    PolicyCoverage,
+    StepCoverage,
+    new_folds,
+    next_folds,
+)
 from hyq.coverage.features import FeatureKind
 from hyq.coverage.inspect import _pairs, inspect_dataset
 from hyq.coverage.inspection import Inspection, easier
@@ -113,7 +122,15 @@ def test_every_logged_pair_of_indices_supports(
     assert policy.unsupported < 0.005
     assert found.escaping == 0.0
     assert policy.transfer.value == pytest.approx(exact, rel=0.05)
-    assert "NOT COVERED" not in found.verdict[0]
+    assert found.verdict[0].startswith("WELL COVERED")
+
+
+def covers(logged: IntArray, rows: FloatArray, visits: FloatArray, width: int) -> StepCoverage:
+    """Compare visits of group 1 with logged rows of some groups, all of one step."""
+    covariance = Covariance(width)
+    covariance.add(logged, rows, new_folds(len(rows)), np.array([1]))
+    n = len(visits)
+    return covariance.covers(np.ones(n, int), visits, np.arange(n), n, len(rows))
 
 
 def test_the_jackknife_removes_the_bias_of_a_small_sample() -> None:
@@ -122,10 +139,8 @@ def test_the_jackknife_removes_the_bias_of_a_small_sample() -> None:
     width, rows = 10, 100
     estimates = []
     for _ in range(60):
-        covariance = Covariance(width)
-        covariance.add(np.zeros(rows, int), rng.standard_normal((rows, width)), np.array([0]))
-        visits = rng.standard_normal((200, width))
-        estimates.append(covariance.covers(np.zeros(200, int), visits).condition)
+        logged, visits = rng.standard_normal((rows, width)), rng.standard_normal((200, width))
+        estimates.append(covers(np.ones(rows, int), logged, visits, width).condition)
     plug_in = width * rows / (rows - width - 1)
     assert abs(np.mean(estimates) - width) < 0.4 * (plug_in - width)
 
@@ -133,25 +148,106 @@ def test_the_jackknife_removes_the_bias_of_a_small_sample() -> None:
 def test_visits_outside_the_span_are_counted() -> None:
     covariance = Covariance(2)
     rows = np.array([[1.0, 0.0]] * 40)
-    covariance.add(np.zeros(40, int), rows, np.array([0, 1]))
+    covariance.add(np.zeros(40, int), rows, new_folds(40), np.array([0, 1]))
     visits = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 0.0]])
-    seen = covariance.covers(np.array([0, 0, 1, 0]), visits)
-    assert seen.outside == 0.5
-    assert seen.condition == pytest.approx(1.0)
-    assert covariance.covers(np.array([1]), visits[:1]).condition == math.inf
+    seen = covariance.covers(np.array([0, 0, 1, 0]), visits, np.arange(4), 4, 40)
+    assert (seen.visits, seen.outside[0]) == (4, 2)
+    assert seen.condition == pytest.approx(0.5)  # of the half that is inside
+    none = covariance.covers(np.array([1]), visits[:1], np.arange(1), 4, 40)
+    assert none.condition == math.inf
+    assert PolicyCoverage.of([seen]).transfer.value == math.inf
 
 
 def test_an_action_whose_rows_lie_in_one_fold_has_no_interval() -> None:
     """One row of 1000 has C^2 = 1000, which no other row confirms."""
+    group = np.zeros(1000, int)
+    group[0] = 1
     for width in (1, 2):
-        covariance = Covariance(width)
-        group = np.zeros(1000, int)
-        group[0] = 1
-        covariance.add(group, np.ones((1000, width)), np.array([1]))
-        found = covariance.covers(np.ones(50, int), np.ones((50, width)))
-        assert found.condition == pytest.approx(1000)
-        assert found.transfer == pytest.approx(1000)
-        assert found.condition_variance == found.transfer_variance == math.inf
+        found = PolicyCoverage.of(
+            [covers(group, np.ones((1000, width)), np.ones((50, width)), width)]
+        )
+        assert found.condition.value == pytest.approx(1000)
+        assert found.transfer.value == pytest.approx(math.sqrt(1000))
+        assert found.condition.high == found.transfer.high == math.inf
+
+
+def test_steps_of_the_same_episodes_are_no_independent_evidence() -> None:
+    """Sixteen equal steps say no more than one: C is four times as large, and so is its spread."""
+    group = np.random.default_rng(0).integers(10, size=1000)
+    visits = np.where(np.arange(200) % 2, 1.0, 0.5)[:, None]
+    step = covers(group, np.ones((1000, 1)), visits, 1)
+    one, many = PolicyCoverage.of([step]).transfer, PolicyCoverage.of([step] * 16).transfer
+    assert many.value == pytest.approx(4 * one.value)
+    assert many.high - many.low == pytest.approx(4 * (one.high - one.low))
+
+
+def test_an_episode_stays_in_its_fold() -> None:
+    folds = new_folds(30)
+    alive = np.arange(30) % 3 > 0
+    np.testing.assert_array_equal(next_folds(folds, alive, 20), folds[alive])
+    np.testing.assert_array_equal(next_folds(folds, alive, 30), folds)  # ends that are none
+    np.testing.assert_array_equal(next_folds(folds, alive, 25), new_folds(25))
+
+
+class Short(gym.Env[int, int]):
+    """Two steps, of which the second is reached with some chance: 0 -> 1, then over."""
+
+    def __init__(self, reach: float) -> None:
+        """Go on with chance `reach`."""
+        self.observation_space, self.action_space = gym.spaces.Discrete(3), gym.spaces.Discrete(2)
+        self._reach, self._state = reach, 0
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[int, dict[str, Any]]:
+        """Start in state 0."""
+        super().reset(seed=seed)
+        self._state = 0
+        return 0, {}
+
+    def step(self, action: int) -> tuple[int, float, bool, bool, dict[str, Any]]:
+        """Go on, or end in state 2."""
+        on = self._state == 0 and self.np_random.random() < self._reach
+        self._state = 1 if on else 2
+        return self._state, 1.0, not on, False, {}
+
+
+def short_episodes(path: Path, reach: float, second: IntArray) -> None:
+    """Log n episodes with both actions in state 0, of which some go on with those of `second`."""
+    going = len(second)
+    n = round(going / reach)
+    data = Dataset.from_arrays(
+        observation=np.repeat([0, 1], [n, going]),
+        action=np.concatenate([np.arange(n) // 2 % 2, second]),
+        reward=np.ones(n + going),
+        next_observation=np.repeat([1, 2, 2], [going, n - going, going]),
+        terminated=np.repeat([False, True, True], [going, n - going, going]),
+        step=np.repeat([0, 1], [n, going]),
+        provenance={"environment": "test/Short-v0", "parameters": {"reach": reach}},
+    )
+    data.save(path)
+
+
+def test_steps_count_as_many_episodes_as_reach_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both policy and data reach step 1 in half of the episodes: C^2 = 1 / 0.5 + 0.5^2 / 0.25."""
+    monkeypatch.setitem(gym.registry, "test/Short-v0", EnvSpec("test/Short-v0", entry_point=Short))
+    save_policy(tmp_path / "pi", [TabularFunction(np.array([[0.0, 1.0]] * 3))] * 2)
+    short_episodes(tmp_path / "half", 0.5, np.arange(2000) // 2 % 2)
+    half = inspect_dataset(tmp_path / "half", policy=tmp_path / "pi").comparator
+    assert half is not None
+    assert half.mean_length == pytest.approx(1.5, abs=0.1)
+    assert half.transfer.value == pytest.approx(math.sqrt(3), rel=0.05)
+    assert half.transfer.low < math.sqrt(3) < half.transfer.high
+
+    short_episodes(tmp_path / "rare", 0.005, np.zeros(100, int))
+    rare = inspect_dataset(tmp_path / "rare", policy=tmp_path / "pi")
+    assert rare.steps[1].unsupported == 1.0
+    assert rare.comparator is not None
+    assert 0.0 < rare.comparator.unsupported < 0.01
+    assert rare.comparator.outside == pytest.approx(rare.comparator.unsupported)
+    assert rare.verdict[0].startswith("WELL COVERED")
 
 
 def test_narrow_integers_do_not_wrap(tmp_path: Path) -> None:

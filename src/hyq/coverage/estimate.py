@@ -1,20 +1,25 @@
 """C_pi and the relative condition number of a policy, estimated from samples, with intervals.
 
-For one step: n logged pairs give the covariance of nu_h, N visits of the policy give d_h. Plugging
-both in overstates the two numbers, because the inverse of a noisy covariance is too large and the
-square of a noisy mean is too large. A delete-a-group jackknife over `FOLDS` groups of rows mends
-the first and measures its spread; leaving out the pairs of equal visits (a U-statistic) mends the
-second.
+For one step: n logged pairs give the covariance of nu_h, N episodes of the policy give d_h.
+Plugging both in overstates the two numbers, because the inverse of a noisy covariance is too large
+and the square of a noisy mean is too large. A delete-a-group jackknife over `FOLDS` groups of
+logged episodes mends the first and measures its spread; leaving out the pairs of equal visits (a
+U-statistic) mends the second. Steps share their episodes, logged and played, so that spreads are
+taken of sums over steps.
+
+Episodes may end early. What follows is a state of its own with no residual, so there features are
+zero: d_h and nu_h then have a mass below one, which is the share of episodes that go so far.
 """
 
 import math
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
 from scipy.linalg import cho_factor, solve_triangular
 
-from hyq.core.types import FloatArray, IntArray
+from hyq.core.types import BoolArray, FloatArray, IntArray
 
 FOLDS = 10
 _RANGE = 1e-9
@@ -22,6 +27,8 @@ _RANGE = 1e-9
 _OUTSIDE = 1e-4
 """A visit with more than this share of its length in such directions is outside the data."""
 NORMAL_95 = 1.959964
+_STUDENT = 2.262157 / NORMAL_95
+"""Ten folds know a deviation with nine degrees of freedom, which an interval has to make up for."""
 
 
 @dataclass(frozen=True)
@@ -43,16 +50,36 @@ class Interval:
 
 @dataclass(frozen=True)
 class StepCoverage:
-    """How the data of one step covers the policy's visits."""
+    """How the data of one step covers the policy's visits.
 
-    condition: float
-    """E_d ||phi||^2, over the visits inside the data's span."""
-    condition_variance: float
-    transfer: float
-    """||E_d phi||^2, likewise."""
-    transfer_variance: float
-    outside: float
-    """Share of visits outside the span of the data's features."""
+    A first axis of length `FOLDS` + 1 holds numbers from all data, then without each fold. Norms
+    are those of the data's inverse covariance. An episode counts as zero where it has ended, or is
+    outside the span of the data's features.
+    """
+
+    length: FloatArray
+    """||phi||^2 for each of the policy's episodes, shape (FOLDS + 1, N)."""
+    transfer: FloatArray
+    """||E_d phi||^2."""
+    alike: FloatArray
+    """<phi, mean phi of the other episodes> for each episode: its mean is that of `transfer`."""
+    visits: int
+    """Episodes that have not ended."""
+    outside: IntArray
+    """Visits outside the span."""
+
+    @classmethod
+    def nothing(cls, visits: int, episodes: int) -> "StepCoverage":
+        """Return the coverage of a step without data."""
+        zeros = np.zeros((FOLDS + 1, episodes))
+        return cls(zeros, zeros[:, 0], zeros[0], visits, np.full(FOLDS + 1, visits))
+
+    @property
+    def condition(self) -> float:
+        """E_d ||phi||^2, over the visits inside the span."""
+        if self.outside[0] == self.visits:
+            return math.inf
+        return _jackknife(self.length.mean(axis=1))[0]
 
 
 class Covariance:
@@ -62,14 +89,9 @@ class Covariance:
         """Begin with nothing."""
         self._gram: dict[int, FloatArray] = {}
         self._width = width
-        self.counts = np.zeros(FOLDS, dtype=np.int64)
-        self._next = 0
 
-    def add(self, group: IntArray, rows: FloatArray, wanted: IntArray) -> None:
+    def add(self, group: IntArray, rows: FloatArray, fold: IntArray, wanted: IntArray) -> None:
         """Take features of logged pairs; only groups in `wanted` are needed."""
-        fold = (self._next + np.arange(len(rows))) % FOLDS
-        self._next += len(rows)
-        self.counts += np.bincount(fold, minlength=FOLDS)
         for g in wanted:
             mine = np.flatnonzero(group == g)
             if not len(mine):
@@ -80,13 +102,23 @@ class Covariance:
                 part = picked[folds == k]
                 gram[k] += part.T @ part
 
-    def covers(self, group: IntArray, visits: FloatArray) -> StepCoverage:
-        """Compare with the policy's visits, one row of features each."""
-        count, total = len(visits), int(self.counts.sum())
-        inside = np.zeros(count, dtype=bool)
-        length = np.zeros((FOLDS + 1, count))
-        mean = np.zeros(FOLDS + 1)
-        shares = np.array([total, *(total - self.counts)], dtype=np.float64)
+    def covers(
+        self, group: IntArray, visits: FloatArray, lanes: IntArray, episodes: int, most: int
+    ) -> StepCoverage:
+        """Compare with the policy's visits, one row of features each.
+
+        Args:
+            group: Group of each visit.
+            visits: Features of each visit.
+            lanes: Which of the policy's episodes each visit is of.
+            episodes: Episodes of the policy, N.
+            most: Rows of the step that has most; others lack those of episodes that ended.
+        """
+        outside = np.ones((FOLDS + 1, len(visits)), dtype=bool)
+        length = np.zeros((FOLDS + 1, episodes))
+        alike = np.zeros(episodes)
+        squares = np.zeros(FOLDS + 1)
+        scale = most - np.array([0, *np.bincount(new_folds(most), minlength=FOLDS)])
         for g in np.unique(group):
             mine = np.flatnonzero(group == g)
             if int(g) not in self._gram:
@@ -97,7 +129,6 @@ class Covariance:
             rotated = visits[mine].astype(np.float64) @ basis
             lost = np.square(rotated[:, ~seen]).sum(axis=1)
             mine = mine[within := lost <= _OUTSIDE * np.square(rotated).sum(axis=1)]
-            inside[mine] = True
             if not len(mine) or not seen.any():
                 continue
             # In coordinates in which the full covariance is the identity, each fold's is small.
@@ -105,58 +136,61 @@ class Covariance:
             points = rotated[within][:, seen] / np.sqrt(values[seen])
             without = np.eye(int(seen.sum())) - white.T @ gram @ white
             for k, matrix in enumerate([np.eye(int(seen.sum())), *without]):
-                whitened = _whiten(matrix, points)
-                length[k, mine] = shares[k] * np.square(whitened).sum(axis=1)
-                mean[k] += shares[k] * float(np.square(whitened.sum(axis=0)).sum())
-        outside = 1.0 - float(inside.mean())
-        if not inside.any():
-            return StepCoverage(math.inf, 0.0, math.inf, 0.0, outside)
-        n = int(inside.sum())
-        condition = length[:, inside].mean(axis=1)
-        with np.errstate(invalid="ignore"):
-            pairs = (mean - length.sum(axis=1)) / max(n * (n - 1), 1)
-        value, spread = _jackknife(condition)
-        transfer, transfer_spread = _jackknife(pairs)
-        noise = float(length[0, inside].var()) / n
-        # The variance of a U-statistic is about four times that of its first-order projection.
-        projected = 4.0 * max(transfer, 0.0) * max(value - max(transfer, 0.0), 0.0) / n
-        return StepCoverage(
-            value, spread + noise, max(transfer, 0.0), transfer_spread + projected, outside
-        )
+                whitened, outside[k, mine] = _whiten(matrix, points)
+                total = whitened.sum(axis=0)
+                squares[k] += scale[k] * float(total @ total)
+                length[k, lanes[mine]] = scale[k] * np.square(whitened).sum(axis=1)
+                if k == 0:
+                    alike[lanes[mine]] = scale[0] * (whitened @ total) - length[0, lanes[mine]]
+        pairs = (squares - length.sum(axis=1)) / max(episodes * (episodes - 1), 1)
+        alike /= max(episodes - 1, 1)
+        return StepCoverage(length, pairs, alike, len(visits), outside.sum(axis=1))
 
 
-def _whiten(matrix: FloatArray, points: FloatArray) -> FloatArray:
-    """Return points whose squared length is p' matrix^-1 p; infinite outside the range."""
+def new_folds(rows: int) -> IntArray:
+    """Deal rows to folds in turn."""
+    return np.arange(rows) % FOLDS
+
+
+def next_folds(folds: IntArray, alive: BoolArray, rows: int) -> IntArray:
+    """Return the folds of the `rows` of the next step, given those of a step.
+
+    An episode stays in its fold, as far as the number of rows tells that those which go on (all of
+    them, if none is marked as ended) were logged in the order of the step before.
+    """
+    for kept in (folds[alive], folds):
+        if len(kept) == rows:
+            return kept
+    return new_folds(rows)
+
+
+def _whiten(matrix: FloatArray, points: FloatArray) -> tuple[FloatArray, BoolArray]:
+    """Return points whose squared length is p' matrix^-1 p, zero and marked outside the range."""
     with suppress(np.linalg.LinAlgError):
         factor, _ = cho_factor(matrix, lower=True)
         if np.square(np.diag(factor)).min() > _RANGE:
             whitened: FloatArray = solve_triangular(factor, points.T, lower=True).T
-            return whitened
+            return whitened, np.zeros(len(points), dtype=bool)
     # The fold left out held all the data there is in some direction.
     values, basis = np.linalg.eigh(matrix)
     seen = values > _RANGE
     rotated = points @ basis
     lost = np.square(rotated[:, ~seen]).sum(axis=1) > _OUTSIDE * np.square(rotated).sum(axis=1)
-    return np.column_stack(
-        [rotated[:, seen] / np.sqrt(values[seen]), np.where(lost, math.inf, 0.0)]
-    )
+    return np.where(lost[:, None], 0.0, rotated[:, seen] / np.sqrt(values[seen])), lost
 
 
 def _jackknife(estimates: FloatArray) -> tuple[float, float]:
     """Return the bias-corrected estimate and its variance from (full, leave-one-out, ...)."""
     full, rest = float(estimates[0]), estimates[1:]
-    if not np.isfinite(rest).all():
-        return full, math.inf
     value = FOLDS * full - (FOLDS - 1) * float(rest.mean())
     variance = (FOLDS - 1) / FOLDS * float(np.square(rest - rest.mean()).sum())
-    return value, variance
+    return value, _STUDENT**2 * variance
 
 
 @dataclass(frozen=True)
 class PolicyCoverage:
     """How a dataset covers a policy in some features."""
 
-    steps: tuple[StepCoverage, ...]
     outside: float
     """Share of visits outside the data's span, over all steps."""
     transfer: Interval
@@ -165,17 +199,38 @@ class PolicyCoverage:
     """max_h E_{d_h} ||phi||^2: the paper's relative condition number."""
 
     @classmethod
-    def of(cls, steps: list[StepCoverage], tolerance: float = 0.01) -> "PolicyCoverage":
-        """Add the steps up; with more than `tolerance` of visits outside, nothing bounds them."""
-        outside = float(np.mean([step.outside for step in steps]))
-        squared = sum(step.transfer for step in steps)
-        if outside > tolerance or not math.isfinite(squared):
-            unbounded = Interval.of(math.inf, 0.0)
-            return cls(tuple(steps), outside, unbounded, unbounded)
-        variance = sum(step.transfer_variance for step in steps)
+    def of(cls, steps: Sequence[StepCoverage], tolerance: float = 0.01) -> "PolicyCoverage":
+        """Add the steps up; with more than `tolerance` of visits outside, nothing bounds them.
+
+        Nor does anything where a step that more than `tolerance` of the episodes reach has not one
+        visit inside, however many steps there are.
+        """
+        episodes = len(steps[0].alike)
+        visits = sum(step.visits for step in steps)
+        outside = sum(step.outside for step in steps) / visits
+        unbounded = outside > tolerance
+        for step in steps:
+            if step.visits > tolerance * episodes:
+                unbounded |= step.outside == step.visits
+        if unbounded[0]:
+            infinite = Interval.of(math.inf, 0.0)
+            return cls(float(outside[0]), infinite, infinite)
+        totals = np.sum([step.transfer for step in steps], axis=0)
+        squared, variance = _jackknife(totals)
+        # The variance of a U-statistic is about four times that of its first-order projection.
+        variance += 4.0 * float(np.sum([step.alike for step in steps], axis=0).var()) / episodes
+        worst = max(steps, key=lambda step: step.condition)
+        condition, spread = _jackknife(worst.length.mean(axis=1))
+        spread += float(worst.length[0].var()) / episodes
+        if unbounded.any():
+            # One fold holds all there is of something: the rest cannot tell how sure that is.
+            squared, condition = float(totals[0]), float(worst.length[0].mean())
+            variance = spread = math.inf
         transfer = math.sqrt(max(squared, 0.0))
         # The delta method: a root's deviation is the deviation over twice the root.
         deviation = math.sqrt(variance) / (2.0 * max(transfer, 1e-12))
-        worst = max(steps, key=lambda step: step.condition)
-        condition = Interval.of(worst.condition, math.sqrt(worst.condition_variance))
-        return cls(tuple(steps), outside, Interval.of(transfer, deviation), condition)
+        return cls(
+            float(outside[0]),
+            Interval.of(transfer, deviation),
+            Interval.of(condition, math.sqrt(spread)),
+        )

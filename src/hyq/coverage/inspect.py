@@ -13,7 +13,13 @@ import hyq.envs  # noqa: F401  (registers the environments that datasets name)
 from hyq.core.errors import HyqError
 from hyq.core.seeding import Streams
 from hyq.core.types import Array, BoolArray, FloatArray, IntArray
-from hyq.coverage.estimate import Covariance, PolicyCoverage, StepCoverage
+from hyq.coverage.estimate import (
+    Covariance,
+    PolicyCoverage,
+    StepCoverage,
+    new_folds,
+    next_folds,
+)
 from hyq.coverage.features import FeatureKind, Features, choose_features
 from hyq.coverage.inspection import Comparator, Inspection, StepFacts
 from hyq.coverage.policy import SavedPolicy, load_policy
@@ -40,23 +46,26 @@ class Visits:
 
     observation: tuple[Array, ...]
     action: tuple[Array, ...]
+    lanes: tuple[IntArray, ...]
+    """Which episodes the visits of a step are of: those that have not ended."""
     returns: FloatArray
 
 
 def policy_visits(policy: SavedPolicy, env: VectorEnv, seed: int) -> Visits:
     """Play an episode of the policy in every lane of `env`, and close it."""
     total = np.zeros(env.num_envs)
-    observations, actions = [], []
+    observations, actions, going = [], [], []
     try:
         for rows, lanes in lockstep(env, policy, policy.horizon, seed):
             total[lanes] += rows.reward
+            going.append(lanes)
             observations.append(rows.observation)
             actions.append(np.asarray(rows.action))
     except (ValueError, IndexError, RuntimeError) as error:
         raise HyqError(f"the policy does not fit the environment: {error}") from None
     finally:
         env.close()
-    return Visits(tuple(observations), tuple(actions), total)
+    return Visits(tuple(observations), tuple(actions), tuple(going), total)
 
 
 def _environment(files: DatasetFiles, env: str | None, lanes: int) -> VectorEnv:
@@ -97,8 +106,15 @@ class _Pass:
     coverage: list[StepCoverage] = field(default_factory=list)
     sample: list[tuple[Array, Array, Array]] = field(default_factory=list)
     covariance: Covariance | None = None
+    folds: IntArray = field(init=False)
+    """Which group of episodes each row of the step belongs to."""
+    alive: list[BoolArray] = field(default_factory=list)
     h: int = 0
     seen: int = 0
+
+    def __post_init__(self) -> None:
+        """Deal the rows of the first step to folds."""
+        self.folds = new_folds(int(self.counts[0]))
 
     def add(self, block: dict[str, Array]) -> None:
         """Take a block, cut where its step changes."""
@@ -122,6 +138,8 @@ class _Pass:
         picked = slice(-self.seen % stride, None, stride)
         going = rows["next_observation"][picked][rows["discount"][picked] > 0]
         self.sample.append((logged[picked].copy(), action[picked].copy(), going))
+        fold = self.folds[self.seen : self.seen + len(logged)]
+        self.alive.append(rows["discount"] > 0)
         self.seen += len(logged)
         if _is_index(logged):
             self._note(h, logged, action)
@@ -131,7 +149,7 @@ class _Pass:
             wanted, _ = self.features(h, self.visits.observation[h], self.visits.action[h])
             if self.covariance is None:
                 self.covariance = Covariance(self.features.width)
-            self.covariance.add(group[sound], psi[sound], np.unique(wanted))
+            self.covariance.add(group[sound], psi[sound], fold[sound], np.unique(wanted))
 
     def _note(self, h: int, logged: IntArray, action: Array) -> None:
         """Mark what these rows support: indices of states have no distance, so none may be missed.
@@ -148,36 +166,53 @@ class _Pass:
 
     def close(self) -> None:
         """Finish a step: measure its sample, and compare it with the policy's visits."""
-        h, visits = self.h, self.visits
-        empty = not self.sample
-        if not empty:
+        h = self.h
+        if self.sample:
             observation, action, going = map(np.concatenate, zip(*self.sample, strict=True))
-        if self.following is not None and len(self.following):
-            if self.followed is not None:
-                self.escaping.append(1.0 - float(self.followed.mean()))
-            else:
-                self.escaping.append(1.0 if empty else _unseen(observation, self.following))
-        elif h:
-            self.escaping.append(0.0)
-        self.following = None if empty else going
-        lacking = math.nan
-        if visits is not None and h < len(visits.action):
-            there, taken = visits.observation[h], visits.action[h]
-            if self.supported is not None:
-                lacking = 1.0 - float(self.supported.mean())
-            else:
-                lacking = 1.0 if empty else _unsupported(observation, action, there, taken)
-            if self.covariance is None or self.features is None:
-                self.coverage.append(StepCoverage(math.inf, 0.0, math.inf, 0.0, 1.0))
-            else:
-                self.coverage.append(self.covariance.covers(*self.features(h, there, taken)))
-        if empty:
-            self.steps.append((math.nan, math.nan, lacking))
-        else:
             distinct = len(np.unique(row_hashes(observation))) / len(observation)
-            self.steps.append((distinct, effective_dimension(observation), lacking))
-        self.h, self.seen, self.sample, self.covariance = h + 1, 0, [], None
-        self.followed = self.supported = None
+            dimension = effective_dimension(observation)
+        else:
+            observation = action = going = None
+            distinct = dimension = math.nan
+        if h:
+            self.escaping.append(self._escaped(observation))
+        lacking = math.nan
+        if self.visits is not None and h < len(self.visits.action):
+            lacking = self._lacked(self.visits, observation, action)
+            self.coverage.append(self._covered(self.visits))
+        self.steps.append((distinct, dimension, lacking))
+        if h + 1 < len(self.counts):
+            alive = np.concatenate([np.zeros(0, bool), *self.alive])
+            self.folds = next_folds(self.folds, alive, int(self.counts[h + 1]))
+        self.h, self.seen, self.following = h + 1, 0, going
+        self.sample, self.alive = [], []
+        self.covariance = self.followed = self.supported = None
+
+    def _escaped(self, observation: Array | None) -> float:
+        """Return the share of the previous step's next observations that this one never logged."""
+        if self.following is None or not len(self.following):
+            return 0.0
+        if observation is None:
+            return 1.0
+        if self.followed is not None:
+            return 1.0 - float(self.followed.mean())
+        return _unseen(observation, self.following)
+
+    def _lacked(self, visits: Visits, observation: Array | None, action: Array | None) -> float:
+        """Return the share of the policy's visits that this step's data does not support."""
+        if observation is None or action is None:
+            return 1.0
+        if self.supported is not None:
+            return 1.0 - float(self.supported.mean())
+        return _unsupported(observation, action, visits.observation[self.h], visits.action[self.h])
+
+    def _covered(self, visits: Visits) -> StepCoverage:
+        h, episodes = self.h, len(visits.returns)
+        lanes, most = visits.lanes[h], int(self.counts.max())
+        if self.covariance is None or self.features is None:
+            return StepCoverage.nothing(len(lanes), episodes)
+        group, psi = self.features(h, visits.observation[h], visits.action[h])
+        return self.covariance.covers(group, psi, lanes, episodes, most)
 
 
 def _is_index(column: Array) -> bool:
@@ -334,14 +369,16 @@ def _comparator(scan: _Pass, kind: FeatureKind) -> Comparator | None:
         return None
     coverage = PolicyCoverage.of(scan.coverage)
     lacking = np.array([step[2] for step in scan.steps[: len(scan.coverage)]])
+    visits = np.array([step.visits for step in scan.coverage])
     late = np.flatnonzero(lacking > 0.2)
     return Comparator(
         features=kind,
         episodes=len(scan.visits.returns),
         mean_return=float(scan.visits.returns.mean()),
+        mean_length=float(visits.sum() / len(scan.visits.returns)),
         transfer=coverage.transfer,
         condition=coverage.condition,
         outside=coverage.outside,
-        unsupported=float(lacking.mean()),
+        unsupported=float(lacking @ visits / visits.sum()),
         first_unsupported=int(late[0]) if len(late) else None,
     )

@@ -55,10 +55,14 @@ class Comparator:
     features: FeatureKind
     episodes: int
     mean_return: float
+    mean_length: float
+    """Steps of an episode: its root is C_pi of the policy's own data."""
     transfer: Interval
     condition: Interval
     outside: float
+    """Share of the policy's visits outside the span of the data's features."""
     unsupported: float
+    """Share of the policy's visits without logged support."""
     first_unsupported: int | None
     """First step at which more than a fifth of the visits has no support."""
 
@@ -93,8 +97,13 @@ class Inspection:
 
     @property
     def escaping(self) -> float:
-        """Share of next observations unlike any logged at the next step, over all steps."""
-        return float(sum(step.escaping for step in self.steps) / max(len(self.steps) - 1, 1))
+        """Share of next observations unlike any logged at the next step, over all steps.
+
+        Ends of episodes are not counted: nothing is read there.
+        """
+        going = [step.rows * (1.0 - step.terminated) for step in self.steps[:-1]]
+        lost = sum(n * step.escaping for n, step in zip(going, self.steps, strict=False))
+        return float(lost / max(sum(going), 1.0))
 
 
 def easier(left: Inspection, right: Inspection) -> bool | None:

@@ -11,7 +11,7 @@ BEST_SHARE = 0.1
 NEARLY_DETERMINISTIC = 0.1
 """Share of the largest possible entropy below which a step's actions say little about others."""
 WELL, THIN = 3.0, 10.0
-"""C_pi / sqrt(H), which is 1 for the policy's own data: well covered up to, thinly up to."""
+"""C_pi over that of the policy's own data, sqrt(H): well covered up to, thinly up to."""
 
 
 def findings(found: Inspection, tally: Tally) -> tuple[Finding, ...]:
@@ -113,8 +113,7 @@ def verdict(found: Inspection) -> tuple[str, ...]:
 
 
 def _about_policy(found: Inspection, policy: Comparator) -> list[str]:
-    horizon = len(found.steps)
-    root = math.sqrt(horizon)
+    root = math.sqrt(policy.mean_length)
     earns = f"which earns {policy.mean_return:.3g}"
     if not policy.covered:
         since = (

@@ -275,7 +275,7 @@ spreads (exponential of its spectral entropy). Escaping: share of next observati
 the next step logged. No supp.: share of the policy's visits whose nearest
 logged observation with the same action is further than 99% of logged ones are from each other.
 Cond.: E||phi||<sup>2</sup> of the policy's features in the norm of the inverse covariance of the
-data's, the relative condition number of the step.</p>
+data's, the relative condition number of the step; episodes that have ended count as zero.</p>
 </body></html>
 """.encode(),
     )
