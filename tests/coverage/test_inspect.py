@@ -181,6 +181,27 @@ def test_steps_of_the_same_episodes_are_no_independent_evidence() -> None:
     assert many.high - many.low == pytest.approx(4 * (one.high - one.low))
 
 
+def test_the_worst_of_many_steps_is_not_the_luckiest_estimate() -> None:
+    """Twenty steps with condition number 20 each, and the same with one of 30 among them."""
+    rng = np.random.default_rng(0)
+    errors = []
+    for seen in (1 / 20, 1 / 30):
+        for _ in range(20):
+            steps = [
+                covers(
+                    (rng.random(5000) < share).astype(int), np.ones((5000, 1)), np.ones((9, 1)), 1
+                )
+                for share in [seen] + [1 / 20] * 19
+            ]
+            found = PolicyCoverage.of(steps).condition
+            assert found.low < 1 / seen < found.high
+            errors.append((found.value * seen, max(step.condition for step in steps) * seen))
+    (tied, plain), (alone, _) = np.reshape(errors, (2, 20, 2)).mean(axis=1)
+    assert plain > 1.1
+    assert tied - 1 < 0.6 * (plain - 1)
+    assert alone == pytest.approx(1.0, abs=0.05)
+
+
 def test_an_episode_stays_in_its_fold() -> None:
     folds = new_folds(30)
     alive = np.arange(30) % 3 > 0
