@@ -18,7 +18,7 @@ from hyq.coverage.bounded import bounded_transfer
 from hyq.coverage.bounds import condition_numbers, finite_bounds, low_rank_bounds, tabular_bounds
 from hyq.coverage.residuals import bellman_residuals
 from hyq.coverage.structure import distributional_eluder
-from hyq.coverage.transfer import joint_transfer, linear_transfer, tabular_transfer
+from hyq.coverage.transfer import density_ratio, joint_transfer, linear_transfer, tabular_transfer
 
 
 def chain_of(horizon: int, actions: int = 1) -> FiniteMDP:
@@ -192,3 +192,24 @@ def test_regression_targets_exceed_v_max_although_the_class_is_complete() -> Non
     clipped = np.clip(np.array([0.0, 1.0]) + 0.5, 0.0, v_max).mean()
     assert clipped == 0.75
     assert mdp.bellman(0, tables[1, 1])[0, 0] == 1.0
+
+
+def test_acting_like_the_best_tenth_may_leave_the_data() -> None:
+    """The best tenth of the episodes are lucky ones: 9% get to G, 1% try what pays in B."""
+    start, good, bad = range(3)
+    lead = np.zeros((2, 3, 2, 3))
+    lead[0, :, :, good], lead[0, :, :, bad] = 0.09, 0.91
+    lead[1, :, :, good] = 1.0
+    reward = np.zeros((2, 3, 2))
+    reward[1, good] = reward[1, bad, 1] = 1.0
+    mdp = FiniteMDP(lead, reward, np.eye(3)[start])
+    logging = np.zeros((2, 3, 2))
+    logging[..., 0] = 1.0
+    imitating = logging.copy()
+    logging[1, bad] = [0.90 / 0.91, 0.01 / 0.91]
+    imitating[1, bad] = [0.0, 1.0]
+    nu, d = mdp.occupancy(logging), mdp.occupancy(imitating)
+    assert (nu * reward).sum() == pytest.approx(0.1)  # episodes that earn 1, all others earn 0
+    assert density_ratio(d, nu).max() == pytest.approx(91)
+    assert tabular_transfer(d, nu) == pytest.approx(math.sqrt(1 + 0.09 + 0.91 * 91))
+    assert tabular_transfer(d, nu) > 2 * math.sqrt(10 * 2)

@@ -363,6 +363,8 @@ def test_episodes_are_put_together_again(tmp_path: Path) -> None:
         assert found.episodes.linked == 1.0
         np.testing.assert_allclose(np.sort(found.episodes.returns), np.sort(exact), atol=1e-6)
         assert found.verdict[0].startswith("The best tenth")
+        assert "If one policy played them" in found.verdict[0]
+        assert "start and transitions are deterministic" in found.verdict[0]
         assert not found.episodes.cut
     lock_dataset(lock, "occupancy", 1200).save(tmp_path / "loose")
     loose = inspect_dataset(tmp_path / "loose")

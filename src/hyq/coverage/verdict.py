@@ -172,8 +172,9 @@ def _about_episodes(found: Inspection) -> list[str]:
     bound = math.sqrt(len(found.steps) / BEST_SHARE)
     return [
         f"The best tenth of the {len(returns):,} logged episodes earns {best.mean():.3g} on "
-        f"average (all: {returns.mean():.3g}). A tenth of the data looks like them, so a policy "
-        f"that acts like them has density ratio <= 10 and C_pi <= {bound:.3g}: Hy-Q can compete "
-        "with it.",
-        "The best episodes may owe their return to luck; name a policy (--policy) to measure.",
+        f"average (all: {returns.mean():.3g}). If one policy played them, a tenth of the data is "
+        f"its own: its density ratio is <= 10, C_pi <= {bound:.3g}, and Hy-Q can compete with it. "
+        "The same holds for acting like them where start and transitions are deterministic.",
+        "Elsewhere the best episodes may owe their return to luck, and acting like them may lead "
+        "where little was logged; name a policy (--policy) to measure.",
     ]
