@@ -2,12 +2,15 @@
 
 from dataclasses import replace
 from html.parser import HTMLParser
+from itertools import permutations
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from hyq.core.errors import HyqError
+from hyq.coverage.estimate import Interval
+from hyq.coverage.inspect import inspect_dataset
 from hyq.coverage.policy import save_policy
 from hyq.envs.combination_lock import LockSpec
 from hyq.experiments import lock_coverage, theory
@@ -15,7 +18,7 @@ from hyq.experiments.theory import Case, Plan
 from hyq.experts.lock import lock_dataset
 from hyq.report.episodes import EpisodesInspection, verdict
 from hyq.report.evaluate import evaluate
-from hyq.report.inspect import data_inspect
+from hyq.report.inspect import _ranking, data_inspect
 from hyq.report.theory import curve, read_rows, report_theory, reproduce_theory, slope
 from tests.coverage.test_cells import mixture, roaming
 
@@ -82,6 +85,34 @@ def test_datasets_by_step_are_ranked_for_a_policy(
     assert f"Easiestfirst:{lock / 'data'}<{tmp_path / 'occupancy'}." in said
     assert (tmp_path / "page-data.html").exists()
     assert (tmp_path / "page-occupancy.html").exists()
+
+
+@pytest.mark.parametrize(
+    ("escaping", "says"),
+    [
+        ((0.0, 0.0, 0.0), "a = b = c"),
+        ((0.9, 0.0, 0.0), "b < a < c"),  # a and b tie, but a leads to states that nobody logged
+        ((0.0, 0.9, 0.0), "a < c < b"),
+        ((0.9, 0.5, 0.0), "b < a < c"),  # each is easier than the next, and the last than the first
+    ],
+)
+def test_a_ranking_does_not_depend_on_the_order_in_which_datasets_are_named(
+    lock: Path, escaping: tuple[float, ...], says: str
+) -> None:
+    found = inspect_dataset(lock / "data", policy=lock / "policy", features="network", episodes=20)
+    intervals = (Interval(2, 1, 3), Interval(4, 2.5, 5.5), Interval(6, 5, 7))
+    assert found.comparator is not None
+    made = [
+        replace(
+            found,
+            path=Path(name),
+            comparator=replace(found.comparator, transfer=interval),
+            steps=tuple(replace(step, escaping=share) for step in found.steps),
+        )
+        for name, interval, share in zip("abc", intervals, escaping, strict=True)
+    ]
+    for order in permutations(made):
+        assert _ranking(order) == says
 
 
 def test_episodes_are_ranked_by_their_best(

@@ -1,6 +1,7 @@
 """What an inspection finds: plain data, for a table, a page or a script."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -125,3 +126,28 @@ def easier(left: Inspection, right: Inspection) -> bool | None:
     if abs(left.escaping - right.escaping) < ESCAPING_TIE:
         return None
     return left.escaping < right.escaping
+
+
+def ranked(found: Sequence[Inspection]) -> list[Inspection]:
+    """Sort datasets, the easiest first, so that none stands right behind a harder one.
+
+    Overlaps of intervals are no order: of three, the first may tie with the second, the second
+    with the third, and the first still be better than the third. So the values decide, and then
+    neighbours change places where `easier` says so, which always comes to an end: each change
+    leaves one pair less in the wrong order.
+    """
+
+    def difficulty(one: Inspection) -> tuple[bool, float, float]:
+        if one.comparator is None:
+            raise HyqError("to compare datasets, inspect all with the same policy")
+        return not one.comparator.covered, one.comparator.transfer.value, one.escaping
+
+    order = sorted(found, key=difficulty)
+    i = 0
+    while i + 1 < len(order):
+        if easier(order[i + 1], order[i]):
+            order[i], order[i + 1] = order[i + 1], order[i]
+            i = max(i - 1, 0)
+        else:
+            i += 1
+    return order

@@ -5,7 +5,6 @@ import html
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import cmp_to_key
 from io import BytesIO
 from itertools import pairwise
 from pathlib import Path
@@ -24,7 +23,7 @@ from hyq.core.files import read_json, write_bytes
 from hyq.coverage.estimate import Interval
 from hyq.coverage.features import FeatureKind
 from hyq.coverage.inspect import inspect_dataset
-from hyq.coverage.inspection import Inspection, easier
+from hyq.coverage.inspection import Inspection, easier, ranked
 from hyq.data.episodes import FORMAT as EPISODES_FORMAT
 from hyq.data.episodes import Episodes
 from hyq.experiments.deep_data import dataset_names, named_logs
@@ -130,16 +129,11 @@ def _inspect_episodes(names: Sequence[str], page: Path, console: Console) -> Non
 
 
 def _ranking(found: Sequence[Inspection]) -> str:
-    """Name datasets in the order of `easier`, with a sign of equality between those that tie."""
-
-    def compare(left: Inspection, right: Inspection) -> int:
-        better = easier(left, right)
-        return 0 if better is None else -1 if better else 1
-
-    order = sorted(found, key=cmp_to_key(compare))
+    """Name datasets, the easiest first, with a sign of equality between neighbours that tie."""
+    order = ranked(found)
     text = str(order[0].path)
     for left, right in pairwise(order):
-        text += f" {'=' if compare(left, right) == 0 else '<'} {right.path}"
+        text += f" {'=' if easier(left, right) is None else '<'} {right.path}"
     return text
 
 
