@@ -537,9 +537,11 @@ def test_mistakes_are_named(tmp_path: Path) -> None:
     save_policy(tmp_path / "long", [TabularFunction(np.zeros((2, 3)))] * 3)
     with pytest.raises(HyqError, match="3 steps"):
         inspect_dataset(tmp_path / "data", policy=tmp_path / "long")
-    write(tmp_path / "unsorted", step=np.arange(400)[::-1])
-    with pytest.raises(HyqError, match="sorted"):
-        inspect_dataset(tmp_path / "unsorted")
+    for kind in (np.int64, np.uint16, np.uint64):  # differences of the latter never are negative
+        unsorted = tmp_path / f"unsorted-{np.dtype(kind)}"
+        write(unsorted, step=np.arange(400)[::-1].astype(kind))
+        with pytest.raises(HyqError, match="sorted"):
+            inspect_dataset(unsorted)
     (tmp_path / "data" / "reward.npy").unlink()
     with pytest.raises(HyqError, match="missing"):
         inspect_dataset(tmp_path / "data")

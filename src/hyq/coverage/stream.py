@@ -105,7 +105,7 @@ class DatasetFiles:
             file.seek(column.offset)
             for start in range(0, len(self), 1 << 20):
                 block = column.read(file, min(1 << 20, len(self) - start))
-                if block[0] < last or (np.diff(block) < 0).any():
+                if block[0] < last or (block[1:] < block[:-1]).any():
                     raise HyqError(f"rows of {self.path} must be sorted by 'step', counting from 0")
                 last = int(block[-1])
                 counts = np.pad(counts, (0, max(0, last + 1 - len(counts))))

@@ -45,7 +45,7 @@ class Dataset:
             raise HyqError(f"column 'step' must hold whole numbers, got {self.step.dtype}")
         for name, column in columns.items():
             check_numbers(name, column)
-        if self.step[0] < 0 or np.any(np.diff(self.step) < 0):
+        if self.step[0] < 0 or np.any(self.step[1:] < self.step[:-1]):
             raise HyqError("rows must be sorted by 'step', which counts from 0")
         if np.any((self.transitions.discount < 0) | (self.transitions.discount > 1)):
             raise HyqError("column 'discount' must lie in [0, 1]: 0 where an episode terminated")
