@@ -17,6 +17,7 @@ from hyq.core.types import Array, FloatArray, IntArray, Transitions
 from hyq.coverage import scan, stream
 from hyq.coverage.bounds import condition_numbers
 from hyq.coverage.estimate import (
+    Counts,
     Covariance,
     PolicyCoverage,
     StepCoverage,
@@ -24,6 +25,7 @@ from hyq.coverage.estimate import (
     next_folds,
 )
 from hyq.coverage.features import FeatureKind
+from hyq.coverage.fqe import evaluate_saved
 from hyq.coverage.inspect import _pairs, inspect_dataset
 from hyq.coverage.inspection import Inspection, easier
 from hyq.coverage.policy import load_policy, save_policy
@@ -108,9 +110,9 @@ def test_every_logged_pair_of_indices_supports(
 ) -> None:
     """Nearly all of 900 pairs a step are logged, though a sample of a thousand rows lacks many."""
     monkeypatch.setattr(stream, "BLOCK_BYTES", 1 << 18)  # several blocks a step
-    sizes = {"states": 150, "actions": 6, "horizon": 2}
-    env = make_tabular_vector(20_000, **sizes)
-    log(env, uniform(6), "hyq/Tabular-v0", **sizes).save(tmp_path / "data")
+    env = make_tabular_vector(20_000, states=150, actions=6, horizon=2)
+    data = log(env, uniform(6), "hyq/Tabular-v0", states=150, actions=6, horizon=2)
+    data.save(tmp_path / "data")
     mdp = env.mdp
     save_policy(tmp_path / "pi", [TabularFunction(q) for q in mdp.optimal_q()])
     found = inspect_dataset(tmp_path / "data", policy=tmp_path / "pi", episodes=2000)
@@ -127,8 +129,8 @@ def test_every_logged_pair_of_indices_supports(
 
 def covers(logged: IntArray, rows: FloatArray, visits: FloatArray, width: int) -> StepCoverage:
     """Compare visits of group 1 with logged rows of some groups, all of one step."""
-    covariance = Covariance(width)
-    covariance.add(logged, rows, new_folds(len(rows)), np.array([1]))
+    covariance = Covariance(width, np.array([1]))
+    covariance.add(logged, rows, new_folds(len(rows)))
     n = len(visits)
     return covariance.covers(np.ones(n, int), visits, np.arange(n), n, len(rows))
 
@@ -146,9 +148,9 @@ def test_the_jackknife_removes_the_bias_of_a_small_sample() -> None:
 
 
 def test_visits_outside_the_span_are_counted() -> None:
-    covariance = Covariance(2)
+    covariance = Covariance(2, np.array([0, 1]))
     rows = np.array([[1.0, 0.0]] * 40)
-    covariance.add(np.zeros(40, int), rows, new_folds(40), np.array([0, 1]))
+    covariance.add(np.zeros(40, int), rows, new_folds(40))
     visits = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 0.0]])
     seen = covariance.covers(np.array([0, 0, 1, 0]), visits, np.arange(4), 4, 40)
     assert (seen.visits, seen.outside[0]) == (4, 2)
@@ -185,14 +187,15 @@ def test_the_worst_of_many_steps_is_not_the_luckiest_estimate() -> None:
     """Twenty steps with condition number 20 each, and the same with one of 30 among them."""
     rng = np.random.default_rng(0)
     errors = []
+    visits = np.ones(9, int), np.ones((9, 1)), np.arange(9), 9, 5000
     for seen in (1 / 20, 1 / 30):
         for _ in range(20):
-            steps = [
-                covers(
-                    (rng.random(5000) < share).astype(int), np.ones((5000, 1)), np.ones((9, 1)), 1
-                )
-                for share in [seen] + [1 / 20] * 19
-            ]
+            steps = []
+            for share in [seen] + [1 / 20] * 19:
+                counts = Counts(np.array([1]))
+                logged = (rng.random(5000) < share).astype(int)
+                counts.add(logged, np.ones((5000, 1)), new_folds(5000))
+                steps.append(counts.covers(*visits))
             found = PolicyCoverage.of(steps).condition
             assert found.low < 1 / seen < found.high
             errors.append((found.value * seen, max(step.condition for step in steps) * seen))
@@ -200,6 +203,21 @@ def test_the_worst_of_many_steps_is_not_the_luckiest_estimate() -> None:
     assert plain > 1.1
     assert tied - 1 < 0.6 * (plain - 1)
     assert alone == pytest.approx(1.0, abs=0.05)
+
+
+def test_counts_are_the_covariance_of_one_hot_features() -> None:
+    rng = np.random.default_rng(0)
+    logged, visited = rng.integers(6, size=20), rng.integers(2, 10, size=40)
+    logged[4] = 7  # which one fold alone has
+    wanted, lanes = np.unique(visited), np.sort(rng.permutation(50)[:40])
+    found = []
+    for moments in (Covariance(1, wanted), Counts(wanted)):
+        for part in (slice(0, 7), slice(7, 20)):
+            moments.add(logged[part], np.ones((20, 1))[part], new_folds(20)[part])
+        found.append(moments.covers(visited, np.ones((40, 1)), lanes, 50, 23))
+    assert 0 < found[0].outside[0] < found[0].outside.max()
+    for name, value in vars(found[0]).items():
+        np.testing.assert_allclose(getattr(found[1], name), value, err_msg=name)
 
 
 def test_an_episode_stays_in_its_fold() -> None:
@@ -210,50 +228,56 @@ def test_an_episode_stays_in_its_fold() -> None:
     np.testing.assert_array_equal(next_folds(folds, alive, 25), new_folds(25))
 
 
-class Short(gym.Env[int, int]):
-    """Two steps, of which the second is reached with some chance: 0 -> 1, then over."""
+class Short(gym.Env[Any, Any]):
+    """Two steps, of which the second is reached with some chance: `first`, the next, then over."""
 
-    def __init__(self, reach: float) -> None:
+    def __init__(self, reach: float, first: int) -> None:
         """Go on with chance `reach`."""
-        self.observation_space, self.action_space = gym.spaces.Discrete(3), gym.spaces.Discrete(2)
-        self._reach, self._state = reach, 0
+        self.observation_space = gym.spaces.Discrete(first + 3)
+        self.action_space = gym.spaces.Discrete(2)
+        self._reach, self._first, self._state = reach, first, first
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[int, dict[str, Any]]:
-        """Start in state 0."""
+        """Start anew."""
         super().reset(seed=seed)
-        self._state = 0
-        return 0, {}
+        self._state = self._first
+        return self._state, {}
 
     def step(self, action: int) -> tuple[int, float, bool, bool, dict[str, Any]]:
-        """Go on, or end in state 2."""
-        on = self._state == 0 and self.np_random.random() < self._reach
-        self._state = 1 if on else 2
+        """Go on, or end."""
+        on = self._state == self._first and self.np_random.random() < self._reach
+        self._state = self._first + (1 if on else 2)
         return self._state, 1.0, not on, False, {}
 
 
-def short_episodes(path: Path, reach: float, second: IntArray) -> None:
-    """Log n episodes with both actions in state 0, of which some go on with those of `second`."""
+@pytest.fixture
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make `Short` known by name."""
+    spec = EnvSpec("test/Short-v0", entry_point=f"{__name__}:Short")
+    monkeypatch.setitem(gym.registry, spec.id, spec)
+
+
+def short_episodes(path: Path, reach: float, second: IntArray, first: int = 0) -> None:
+    """Log episodes with both actions at step 0, of which some go on with those of `second`."""
     going = len(second)
     n = round(going / reach)
     data = Dataset.from_arrays(
-        observation=np.repeat([0, 1], [n, going]),
+        observation=first + np.repeat([0, 1], [n, going]),
         action=np.concatenate([np.arange(n) // 2 % 2, second]),
         reward=np.ones(n + going),
-        next_observation=np.repeat([1, 2, 2], [going, n - going, going]),
+        next_observation=first + np.repeat([1, 2, 2], [going, n - going, going]),
         terminated=np.repeat([False, True, True], [going, n - going, going]),
         step=np.repeat([0, 1], [n, going]),
-        provenance={"environment": "test/Short-v0", "parameters": {"reach": reach}},
+        provenance={"environment": "test/Short-v0", "parameters": {"reach": reach, "first": first}},
     )
     data.save(path)
 
 
-def test_steps_count_as_many_episodes_as_reach_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.usefixtures("short")
+def test_steps_count_as_many_episodes_as_reach_them(tmp_path: Path) -> None:
     """Both policy and data reach step 1 in half of the episodes: C^2 = 1 / 0.5 + 0.5^2 / 0.25."""
-    monkeypatch.setitem(gym.registry, "test/Short-v0", EnvSpec("test/Short-v0", entry_point=Short))
     save_policy(tmp_path / "pi", [TabularFunction(np.array([[0.0, 1.0]] * 3))] * 2)
     short_episodes(tmp_path / "half", 0.5, np.arange(2000) // 2 % 2)
     half = inspect_dataset(tmp_path / "half", policy=tmp_path / "pi").comparator
@@ -269,6 +293,19 @@ def test_steps_count_as_many_episodes_as_reach_them(
     assert 0.0 < rare.comparator.unsupported < 0.01
     assert rare.comparator.outside == pytest.approx(rare.comparator.unsupported)
     assert rare.verdict[0].startswith("WELL COVERED")
+
+
+@pytest.mark.usefixtures("short")
+def test_many_states_need_no_matrix(tmp_path: Path) -> None:
+    """A hundred thousand one-hot features would have covariances of 80 GB, in each of ten folds."""
+    short_episodes(tmp_path / "data", 0.5, np.arange(200) // 2 % 2, first=99_997)
+    table = np.tile(np.array([0.0, 1.0], np.float32), (100_000, 1))
+    save_policy(tmp_path / "pi", [TabularFunction(table)] * 2)
+    found = inspect_dataset(tmp_path / "data", policy=tmp_path / "pi").comparator
+    assert found is not None
+    assert found.transfer.value == pytest.approx(math.sqrt(3), rel=0.1)
+    judged = evaluate_saved(tmp_path / "pi", tmp_path / "data", replicates=2)
+    assert judged.value.value == pytest.approx(1.5)
 
 
 def test_narrow_integers_do_not_wrap(tmp_path: Path) -> None:

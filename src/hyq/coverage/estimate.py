@@ -86,14 +86,14 @@ class StepCoverage:
 class Covariance:
     """The second moments of a step's logged features, by fold and group; rows come in blocks."""
 
-    def __init__(self, width: int) -> None:
-        """Begin with nothing."""
+    def __init__(self, width: int, wanted: IntArray) -> None:
+        """Begin with nothing; only groups in `wanted` are kept."""
         self._gram: dict[int, FloatArray] = {}
-        self._width = width
+        self._width, self._wanted = width, wanted
 
-    def add(self, group: IntArray, rows: FloatArray, fold: IntArray, wanted: IntArray) -> None:
-        """Take features of logged pairs; only groups in `wanted` are needed."""
-        for g in wanted:
+    def add(self, group: IntArray, rows: FloatArray, fold: IntArray) -> None:
+        """Take features of logged pairs."""
+        for g in self._wanted:
             mine = np.flatnonzero(group == g)
             if not len(mine):
                 continue
@@ -119,7 +119,7 @@ class Covariance:
         length = np.zeros((FOLDS + 1, episodes))
         alike = np.zeros(episodes)
         squares = np.zeros(FOLDS + 1)
-        scale = most - np.array([0, *np.bincount(new_folds(most), minlength=FOLDS)])
+        scale = _rows_left(most)
         for g in np.unique(group):
             mine = np.flatnonzero(group == g)
             if int(g) not in self._gram:
@@ -146,6 +146,43 @@ class Covariance:
         pairs = (squares - length.sum(axis=1)) / max(episodes * (episodes - 1), 1)
         alike /= max(episodes - 1, 1)
         return StepCoverage(length, pairs, alike, len(visits), outside.sum(axis=1))
+
+
+class Counts:
+    """The same for features that are 1 in a group for each pair, as for tables: only counts."""
+
+    def __init__(self, wanted: IntArray) -> None:
+        """Begin with nothing; only groups in `wanted`, which is sorted, are kept."""
+        self._wanted = wanted
+        self._count = np.zeros((FOLDS, len(wanted)), dtype=np.int64)
+
+    def add(self, group: IntArray, rows: FloatArray, fold: IntArray) -> None:
+        """Take the groups of logged pairs; their features are all 1."""
+        cells = len(self._wanted)
+        place = np.minimum(np.searchsorted(self._wanted, group), cells - 1)
+        kept = self._wanted[place] == group
+        counted = np.bincount(fold[kept] * cells + place[kept], minlength=FOLDS * cells)
+        self._count += counted.reshape(FOLDS, cells)
+
+    def covers(
+        self, group: IntArray, visits: FloatArray, lanes: IntArray, episodes: int, most: int
+    ) -> StepCoverage:
+        """Compare with the policy's visits, as `Covariance.covers` does."""
+        place = np.searchsorted(self._wanted, group)
+        total = self._count.sum(axis=0)
+        left = np.concatenate([total[None], total - self._count])
+        each = np.where(left > 0, _rows_left(most)[:, None] / np.maximum(left, 1), 0.0)
+        others = np.bincount(place, minlength=len(total)) - 1
+        length, alike = np.zeros((FOLDS + 1, episodes)), np.zeros(episodes)
+        length[:, lanes] = each[:, place]
+        alike[lanes] = each[0, place] * others[place] / max(episodes - 1, 1)
+        pairs = each[:, place] @ others[place] / max(episodes * (episodes - 1), 1)
+        return StepCoverage(length, pairs, alike, len(visits), (left == 0)[:, place].sum(axis=1))
+
+
+def _rows_left(rows: int) -> IntArray:
+    """Count rows, all of them and without each fold."""
+    return rows - np.array([0, *np.bincount(new_folds(rows), minlength=FOLDS)])
 
 
 def new_folds(rows: int) -> IntArray:
@@ -235,7 +272,7 @@ class PolicyCoverage:
         """
         episodes = len(steps[0].alike)
         visits = sum(step.visits for step in steps)
-        outside = sum(step.outside for step in steps) / visits
+        outside = np.sum([step.outside for step in steps], axis=0) / visits
         unbounded = outside > tolerance
         for step in steps:
             if step.visits > tolerance * episodes:

@@ -2,7 +2,7 @@
 
 A class that is linear in phi has one weight vector for each group g. With discrete actions a group
 is an action, which keeps covariances block-diagonal: a hundred blocks of 129 x 129 instead of one
-matrix of 12,900 x 12,900.
+matrix of 12,900 x 12,900. Where observations are indices of states a group is a pair of both.
 """
 
 import math
@@ -36,13 +36,16 @@ class Features:
     psi: Callable[[int, Array, Array], FloatArray]
     discrete: bool
     """Whether groups are actions; otherwise there is one group and psi sees the action."""
+    states: int = 0
+    """Where observations are indices, their number: a group is then a pair, and psi is 1."""
 
     def __call__(self, h: int, observation: Array, action: Array) -> tuple[IntArray, FloatArray]:
         """Return the group of every row, and its psi."""
         rows = self.psi(h, observation, action)
-        if self.discrete:
-            return np.asarray(action, dtype=np.int64), rows
-        return np.zeros(len(rows), dtype=np.int64), rows
+        group = np.asarray(action, dtype=np.int64) if self.discrete else np.zeros(len(rows), int)
+        if self.states:
+            group = group * self.states + observation.astype(np.int64)
+        return group, rows
 
 
 def choose_features(
@@ -64,7 +67,15 @@ def choose_features(
         # Linear MDPs of this project observe the matrix phi(s, .): the features are given.
         return Features(kind, 1, observation.shape[2], _own_row, discrete=False)
     if observation.ndim == 1 and np.issubdtype(observation.dtype, np.integer):
-        return Features(kind, actions, states, lambda h, s, a: np.eye(states)[s], bool(actions))
+        # One-hot features have a diagonal covariance: as groups of one they need no matrix.
+        return Features(
+            kind,
+            (actions or 1) * states,
+            1,
+            lambda h, s, a: np.ones((len(s), 1)),
+            bool(actions),
+            states,
+        )
     flat = _flatten(observation, action, bool(actions))
     if kind == "fourier":
         scale = _median_distance(flat, rng)

@@ -127,7 +127,10 @@ class _Step:
     """The rows of one step as a regression sees them."""
 
     groups: tuple[tuple[int, IntArray, FloatArray], ...]
-    """For each group with rows: its index, which rows they are, and their features."""
+    """For each group with rows: its index, which rows they are, and their features.
+
+    Not for tables, whose groups are as many as their cells."""
+    group: IntArray
     reward: FloatArray
     discount: FloatArray
     next_group: IntArray
@@ -155,9 +158,11 @@ class _Step:
             ahead = features(h + 1, rows.next_observation, taken)
         if h == 0:
             first = features(h, rows.observation, own)
-        rows_of = ((int(g), np.flatnonzero(group == g)) for g in np.unique(group))
+        several = () if features.states else np.unique(group)
+        rows_of = ((int(g), np.flatnonzero(group == g)) for g in several)
         return cls(
             groups=tuple((g, mine, psi[mine].astype(np.float64)) for g, mine in rows_of),
+            group=group,
             reward=rows.reward.astype(np.float64),
             discount=rows.discount.astype(np.float64),
             next_group=ahead[0],
@@ -195,6 +200,10 @@ def _value(
 def _regress(step: _Step, target: FloatArray, count: FloatArray, features: Features) -> FloatArray:
     """Solve one least-squares problem for each group; a group without rows is zero."""
     weights = np.zeros((features.groups, features.width))
+    if features.states:  # the mean of each cell
+        rows = np.bincount(step.group, count, features.groups)
+        total = np.bincount(step.group, count * target, features.groups)
+        np.divide(total, rows, out=weights[:, 0], where=rows > 0)
     for g, mine, psi in step.groups:
         weight = count[mine]
         scaled = psi * weight[:, None]

@@ -14,6 +14,7 @@ from hyq.core.errors import HyqError
 from hyq.core.seeding import Streams
 from hyq.core.types import Array, BoolArray, FloatArray, IntArray
 from hyq.coverage.estimate import (
+    Counts,
     Covariance,
     PolicyCoverage,
     StepCoverage,
@@ -105,7 +106,7 @@ class _Pass:
     """Which of the policy's pairs this step has logged so far, likewise."""
     coverage: list[StepCoverage] = field(default_factory=list)
     sample: list[tuple[Array, Array, Array]] = field(default_factory=list)
-    covariance: Covariance | None = None
+    covariance: Covariance | Counts | None = None
     folds: IntArray = field(init=False)
     """Which group of episodes each row of the step belongs to."""
     alive: list[BoolArray] = field(default_factory=list)
@@ -146,10 +147,14 @@ class _Pass:
         if self.features is not None and self.visits is not None and h < len(self.visits.action):
             group, psi = self.features(h, logged, action)
             sound = np.isfinite(psi.sum(axis=1))
-            wanted, _ = self.features(h, self.visits.observation[h], self.visits.action[h])
             if self.covariance is None:
-                self.covariance = Covariance(self.features.width)
-            self.covariance.add(group[sound], psi[sound], fold[sound], np.unique(wanted))
+                visits = self.visits.observation[h], self.visits.action[h]
+                wanted = np.unique(self.features(h, *visits)[0])
+                counting = self.features.states > 0
+                self.covariance = (
+                    Counts(wanted) if counting else Covariance(self.features.width, wanted)
+                )
+            self.covariance.add(group[sound], psi[sound], fold[sound])
 
     def _note(self, h: int, logged: IntArray, action: Array) -> None:
         """Mark what these rows support: indices of states have no distance, so none may be missed.
@@ -167,13 +172,14 @@ class _Pass:
     def close(self) -> None:
         """Finish a step: measure its sample, and compare it with the policy's visits."""
         h = self.h
+        observation: Array | None = None
+        action: Array | None = None
+        going: Array | None = None
+        distinct = dimension = math.nan
         if self.sample:
             observation, action, going = map(np.concatenate, zip(*self.sample, strict=True))
             distinct = len(np.unique(row_hashes(observation))) / len(observation)
             dimension = effective_dimension(observation)
-        else:
-            observation = action = going = None
-            distinct = dimension = math.nan
         if h:
             self.escaping.append(self._escaped(observation))
         lacking = math.nan
