@@ -48,6 +48,31 @@ def test_c_is_the_root_of_one_over_the_share(share: float) -> None:
     assert found.unseen == 0.0
 
 
+@pytest.mark.parametrize("share", [1.0, 0.5, 0.0])
+def test_data_is_held_against_a_policy_that_plays(share: float) -> None:
+    (log,) = read(data=mixture(share, seed=1))
+    cells = make_cells([mixture(0.5, seed=1)])
+    own = CellLog.played("policy", mixture(1.0, seed=2, episodes=20), cells)
+    found = cell_coverage(log, Best.played(own))
+    assert found.share == 0.0, "the data has none of its very episodes"
+    if share:
+        assert found.transfer.value == pytest.approx(1 / math.sqrt(share), rel=0.03)
+        assert found.unseen == 0.0
+    else:
+        assert not found.known
+        assert found.unseen == 1.0
+
+
+def test_a_policy_that_repeats_itself_has_still_played() -> None:
+    (log,) = read(data=mixture(0.5, seed=1))
+    same = Episodes.of([logged(np.arange(4), 0, 1.0)] * 5, {})
+    own = CellLog.played("policy", same, make_cells([mixture(0.5, seed=1)]))
+    best = Best.played(own)
+    assert len(best.visits) == 5
+    assert cell_coverage(own, best).transfer.value == pytest.approx(1.0)
+    assert cell_coverage(log, best).transfer.value == pytest.approx(math.sqrt(2), rel=0.05)
+
+
 def test_the_estimate_is_that_of_the_distributions() -> None:
     rng = np.random.default_rng(2)
     d, other = np.array([0.7, 0.1, 0.1, 0.1]), np.array([0.1, 0.1, 0.1, 0.7])

@@ -12,10 +12,14 @@ from hyq.core.errors import HyqError
 from hyq.coverage.estimate import Interval
 from hyq.coverage.inspect import inspect_dataset
 from hyq.coverage.policy import save_policy
+from hyq.data.episodes import Episode, Episodes
 from hyq.envs.combination_lock import LockSpec
 from hyq.experiments import lock_coverage, theory
+from hyq.experiments.film import Actor, Scene, play_episodes
 from hyq.experiments.theory import Case, Plan
 from hyq.experts.lock import lock_dataset
+from hyq.models.networks import InputScaling, Network, NetworkSpec
+from hyq.models.policy import DeepPolicy
 from hyq.report.episodes import EpisodesInspection, verdict
 from hyq.report.evaluate import evaluate
 from hyq.report.inspect import _ranking, data_inspect
@@ -156,6 +160,56 @@ def test_episodes_that_are_seen_in_part_are_graded_in_part() -> None:
     assert "WELL COVERED" not in said
 
 
+def pushing(action: int) -> Actor:
+    """A policy that always pushes the car one way."""
+    scaling = InputScaling(np.zeros(2, np.float32), np.ones(2, np.float32))
+    network = Network((2,), 3, NetworkSpec(hidden=(4,), dueling=False), scaling)
+    parameters = {name: np.zeros_like(v) for name, v in network.initial(chance()).items()}
+    parameters["heads.0.bias"][action] = 1.0
+    return Actor(DeepPolicy(network, parameters), Scene("MountainCar-v0"), {})
+
+
+def chance() -> np.random.Generator:
+    return np.random.default_rng(0)
+
+
+def test_episodes_are_held_against_a_deep_policy(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, actor in (("left", pushing(0)), ("right", pushing(2))):
+        Episodes.of(play_episodes(actor, 8, seed=1), {}).save(tmp_path / name)
+    pushing(0).policy.save(tmp_path / "policy")
+    policy, page = tmp_path / "policy", tmp_path / "page.html"
+    names = [str(tmp_path / "right"), str(tmp_path / "left")]
+    data_inspect(*names, policy=policy, env="MountainCar-v0", episodes=5, page=page)
+    said = "".join(capsys.readouterr().out.split())
+    assert "In5episodesofitsownthepolicy" in said
+    assert "earns-200onaverage" in said
+    assert f"{names[1]}:WELLCOVERED.C_piisabout1" in said
+    assert f"{names[0]}:NOTCOVERED.100%ofthepolicy'svisitsarenotinthedata" in said
+    assert "of the policy" in Page(page.read_text()).text
+    for wrong, says in (
+        ({"env": "CartPole-v1"}, "expected .*frames|observations of"),
+        ({"env": "MountainCar-v0", "episodes": 2}, "at least 3"),
+        ({"env": "MountainCar-v0", "features": "fourier"}, "by cells"),
+    ):
+        with pytest.raises(HyqError, match=says):
+            data_inspect(names[0], policy=policy, page=page, **wrong)  # type: ignore[arg-type]
+
+
+def test_a_time_limit_that_was_logged_as_an_end_is_called_out() -> None:
+    lengths = [50] * 5 + [12, 17]
+    parts = [
+        Episode(np.zeros((n + 1, 2), np.float32), np.zeros(n, int), np.zeros(n), True)
+        for n in lengths
+    ]
+    said = " ".join(verdict(EpisodesInspection.of({"data": Episodes.of(parts, {})})))
+    assert "71% of the episodes are marked as terminated after exactly 50 steps" in said
+    right = [replace(part, terminated=len(part.action) < 50) for part in parts]
+    said = " ".join(verdict(EpisodesInspection.of({"data": Episodes.of(right, {})})))
+    assert "marked as terminated" not in said
+
+
 def test_a_named_dataset_is_inspected(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     data_inspect("mountaincar/half", page=tmp_path / "page.html")
     said = " ".join(capsys.readouterr().out.split())
@@ -170,7 +224,7 @@ def test_a_named_dataset_is_inspected(tmp_path: Path, capsys: pytest.CaptureFixt
         (["nowhere"], None, "no dataset 'nowhere'"),
         (["nowhere"], Path("policy"), "no dataset 'nowhere'"),
         (["mountaincar/half", "mountaincar/half"], None, "once"),
-        (["mountaincar/half"], Path("policy"), "name no policy"),
+        (["mountaincar/half"], Path("policy"), "no deep policy"),
         (["mountaincar/half", "{lock}/data"], None, "cannot be compared"),
     ],
 )

@@ -1,4 +1,4 @@
-"""How well logged episodes cover the best of them: C_pi over cells of observations and actions.
+"""How well logged episodes cover the best of them, or a policy: C_pi over cells and actions.
 
 Whole episodes of pictures have no step to regress at and no features to be linear in. Cells stand
 in for both: observations that look alike share one. With an indicator of each (cell, action) as
@@ -9,7 +9,8 @@ data's are as nu, is
 
 which is 1 for data of the policy's own and sqrt(1 / p) for data of which only a share p is. It is
 estimated without flattering: visits come from two groups of the best episodes, which makes the
-square unbiased, and the data they are held against is without both groups.
+square unbiased, and the data they are held against is without both groups. Episodes that a policy
+has played for the purpose take the place of the best where it is the policy that is asked about.
 
 The sum can only be over the x that this data has. The share of visits that it leaves out is known
 as `unseen`, and no C is good news without it: where cells are so fine that no two episodes meet,
@@ -19,7 +20,7 @@ nothing is left of the sum and C is near 0.
 import hashlib
 import math
 from collections.abc import Callable, Container, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations, pairwise
 
 import numpy as np
@@ -107,6 +108,12 @@ class CellLog:
     """What tells each episode from others, and finds it again in other logs."""
 
     @classmethod
+    def played(cls, name: str, episodes: Episodes, cells: Cells) -> "CellLog":
+        """Take episodes that a policy played: where it repeats itself, each of them counts."""
+        log = cls.of(name, episodes, cells)
+        return replace(log, keys=tuple(str(number).encode() for number in range(len(log.keys))))
+
+    @classmethod
     def of(
         cls,
         name: str,
@@ -136,7 +143,10 @@ def _key(episode: Episode) -> bytes:
 
 @dataclass(frozen=True)
 class Best:
-    """The best tenth of the different episodes of some logs: who the data is held against."""
+    """The best tenth of the different episodes of some logs: who the data is held against.
+
+    Or a policy's own episodes.
+    """
 
     visits: dict[bytes, IntArray]
     threshold: float
@@ -144,6 +154,8 @@ class Best:
     mean_return: float
     pooled: int
     """Different episodes that they were chosen from."""
+    policy: str | None = None
+    """Name of the policy that played them, if it is not the logs' own best."""
 
     @classmethod
     def of(cls, logs: Sequence[CellLog]) -> "Best":
@@ -157,6 +169,13 @@ class Best:
         threshold = float(ranked[max(1, int(BEST_SHARE * len(ranked))) - 1])
         chosen = {key: visits for key, (total, visits) in pool.items() if total >= threshold}
         return cls(chosen, threshold, float(ranked[ranked >= threshold].mean()), len(pool))
+
+    @classmethod
+    def played(cls, log: CellLog) -> "Best":
+        """Take all the episodes that a policy has played."""
+        visits = dict(zip(log.keys, log.visits, strict=True))
+        least, mean = float(log.returns.min()), float(log.returns.mean())
+        return cls(visits, least, mean, len(visits), policy=log.name)
 
 
 @dataclass(frozen=True)

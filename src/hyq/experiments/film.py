@@ -18,6 +18,7 @@ from hyq.core.files import read_json, write_json
 from hyq.core.seeding import Streams
 from hyq.core.targets import softmax
 from hyq.core.types import Array, FloatArray
+from hyq.data.episodes import Episode
 from hyq.envs.make import make_filmed, make_lanes
 from hyq.experiments.deep import deep_run
 from hyq.experiments.records import RunDirectory
@@ -206,6 +207,18 @@ def play_film(
     return Film(actor.scene, actor.about, seed, epsilon, tuple(takes), moves[best])
 
 
+def play_episodes(actor: Actor, episodes: int, seed: int) -> Iterator[Episode]:
+    """Let the policy play, one episode after another, and keep all that it sees."""
+    streams = Streams(seed).below("episodes")
+    with closing(actor.scene.make()) as env:
+        for number in range(episodes):
+            one = _Performance(env, actor.policy.player(), streams, number)
+            while not one.over:
+                one.step(*actor.choose(one.observation[None], [one.chance]))
+                refuse_endless(len(one.actions))
+            yield one.episode()
+
+
 def play_returns(actor: Actor, episodes: int, seed: int) -> FloatArray:
     """Let the policy play where nobody looks; return the sum of rewards of each episode."""
     scene = actor.scene
@@ -238,7 +251,8 @@ class _Performance:
         self.chance = streams.generator("explore", number)
         frame, info = env.reset(seed=self.seed)
         self.observation = player.see(frame)
-        self.total, self.over = 0.0, False
+        self.frames, self.rewards = [frame], list[float]()
+        self.over = self.terminated = False
         self.actions: list[int] = []
         self.rooms: dict[int, None] = {}
         self._look(info)
@@ -247,7 +261,9 @@ class _Performance:
         """Play one action."""
         frame, reward, terminated, truncated, info = self._env.step(action)
         self.observation = self._player.see(frame)
-        self.total += float(reward)
+        self.frames.append(frame)
+        self.rewards.append(float(reward))
+        self.terminated = bool(terminated)
         self.over = terminated or truncated
         self.actions.append(action)
         self._look(info)
@@ -258,7 +274,12 @@ class _Performance:
 
     def take(self) -> Take:
         """Sum the episode up."""
-        return Take(self.seed, self.total, len(self.actions), tuple(self.rooms))
+        return Take(self.seed, sum(self.rewards), len(self.actions), tuple(self.rooms))
+
+    def episode(self) -> Episode:
+        """Return all that was seen, done and earned."""
+        frames, rewards = np.stack(self.frames), np.array(self.rewards)
+        return Episode(frames, np.array(self.actions), rewards, self.terminated)
 
 
 def _play_together(

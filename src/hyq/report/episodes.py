@@ -41,28 +41,42 @@ class EpisodesInspection:
     coverage: list[CellCoverage]
     """The easiest dataset first."""
     comparisons: list[Comparison]
+    meets_itself: bool = True
+    """Whether a policy's own episodes would cover it: otherwise cells are too fine to tell."""
 
     @classmethod
     def of(
-        cls, logs: dict[str, Episodes], progress: Callable[[int], None] = lambda rows: None
+        cls,
+        logs: dict[str, Episodes],
+        progress: Callable[[int], None] = lambda rows: None,
+        played: tuple[str, Episodes] | None = None,
     ) -> "EpisodesInspection":
-        """Read the datasets once each, and hold them against the best of all their episodes."""
+        """Read the datasets once each, and hold them against the best of all their episodes.
+
+        Or against those that a policy, by its name, has `played`.
+        """
         shared = make_cells(list(logs.values()))
         cells = {name: CellLog.of(name, one, shared, progress) for name, one in logs.items()}
-        best = Best.of(list(cells.values()))
+        if played is None:
+            best, meets_itself = Best.of(list(cells.values())), True
+        else:
+            own = CellLog.played(*played, shared)
+            best = Best.played(own)
+            meets_itself = cell_coverage(own, best).known
         order, steps = ranked([cell_coverage(one, best) for one in cells.values()])
-        return cls(logs, cells, best, order, steps)
+        return cls(logs, cells, best, order, steps, meets_itself)
 
 
 def verdict(found: EpisodesInspection) -> list[str]:
     """Say what Hy-Q can compete with given each dataset, and which of them is better."""
     best = found.best
     whose = "of all" if len(found.logs) > 1 else "of the"
-    lines = [
-        f"The {len(best.visits)} best {whose} {best.pooled} episodes earn {best.mean_return:,.4g} "
-        "on average: the data is held against them."
-    ]
-    lines += [f"{one.name}: {_judgement(one)}" for one in found.coverage]
+    who = f"The {len(best.visits)} best {whose} {best.pooled} episodes earn"
+    if best.policy is not None:
+        who = f"In {len(best.visits)} episodes of its own the policy {best.policy} earns"
+    lines = [f"{who} {best.mean_return:,.4g} on average: the data is held against them."]
+    lines += [f"{one.name}: {_judgement(one, found)}" for one in found.coverage]
+    lines += [warning for name in found.logs for warning in _warnings(name, found.logs[name])]
     if sum(one.known for one in found.coverage) > 1:
         lines.append("Easiest first: " + ", ".join(one.name for one in found.coverage) + ".")
     for step in found.comparisons:
@@ -75,12 +89,20 @@ def verdict(found: EpisodesInspection) -> list[str]:
     return lines
 
 
-def _judgement(one: CellCoverage) -> str:
-    """Say how one dataset covers the best episodes, as far as it tells."""
+def _judgement(one: CellCoverage, found: EpisodesInspection) -> str:
+    """Say how one dataset covers the best episodes or the policy, as far as it tells."""
     if math.isnan(one.unseen):
         return "UNKNOWN. There are too few good episodes to hold it against."
     missing = f"{one.unseen:.0%} of a best episode's visits are in no other data"
-    remedy = "Log more episodes like the best, or expect the online steps to do the exploring"
+    like, whose = "the best", "their"
+    if found.best.policy is not None:
+        missing = f"{one.unseen:.0%} of the policy's visits are not in the data"
+        like, whose = "its own", "its"
+    remedy = f"Log more episodes like {like}, or expect the online steps to do the exploring"
+    if not found.meets_itself:
+        return "UNKNOWN. Even the policy's own episodes hardly meet one another: play more of them."
+    if not one.known and found.best.policy is not None:
+        return f"NOT COVERED. {missing}: nothing is promised there. {remedy}."
     if not one.known:
         return f"UNKNOWN. The best episodes hardly meet: {missing}. {remedy}."
     value = one.transfer
@@ -93,9 +115,28 @@ def _judgement(one: CellCoverage) -> str:
     grade = "WELL COVERED" if value.value <= WELL else "COVERED, THINLY"
     grade = grade if value.value <= THIN else "HARDLY COVERED"
     return (
-        f"{grade}. C_pi is {estimate}; their own data would have 1, so the bound asks for about "
+        f"{grade}. C_pi is {estimate}; {whose} own data would have 1, so the bound asks for about "
         f"{value.value**2:.2g} times the samples of such data."
     )
+
+
+LIMIT_SHARE = 0.1
+"""Share of episodes that end after the very same number of steps by a limit, hardly by chance."""
+
+
+def _warnings(name: str, logs: Episodes) -> list[str]:
+    """Say what may have gone wrong when the data was logged."""
+    said = []
+    longest = int(logs.length.max())
+    at_limit = logs.terminated & (logs.length == longest)
+    share = float(at_limit.mean())
+    if at_limit.sum() > 1 and share > LIMIT_SHARE and len(np.unique(logs.length)) > 1:
+        said.append(
+            f"{name}: {share:.0%} of the episodes are marked as terminated after exactly "
+            f"{longest:,} steps. If that is a time limit they were cut off, and their value goes "
+            "on: log them as truncated."
+        )
+    return said
 
 
 def facts(name: str, found: EpisodesInspection) -> dict[str, str]:
@@ -118,12 +159,16 @@ def facts(name: str, found: EpisodesInspection) -> dict[str, str]:
         "without reward": f"{(logs.reward == 0).mean():.2%} of the transitions",
         "cells of observations": f"{len(np.unique(places)):,}, "
         f"{np.unique(places, return_counts=True)[1].max() / len(places):.1%} in the fullest",
-        "in the best episodes": f"{coverage.share:.1%} of the transitions",
+        "copies of other episodes": f"{1 - len(set(cells.keys)) / len(cells.keys):.1%} of them",
     }
+    if found.best.policy is None:
+        shown["in the best episodes"] = f"{coverage.share:.1%} of the transitions"
     if coverage.known:
         value = coverage.transfer
         shown["C_pi"] = f"{value.value:.3g}, 95% {value.low:.3g} to {value.high:.3g}"
-    if not math.isnan(coverage.unseen):
+    if found.best.policy is not None:
+        shown["not in the data"] = f"{coverage.unseen:.1%} of the policy's visits"
+    elif not math.isnan(coverage.unseen):
         shown["never seen elsewhere"] = f"{coverage.unseen:.1%} of a best episode's visits"
     return shown
 
@@ -164,13 +209,18 @@ def write_episodes_page(found: EpisodesInspection, path: Path, style: str) -> No
 <section class="verdict">{said}</section>
 <img alt="Returns of the episodes, and C_pi" src="data:image/png;base64,{picture}">
 <table class="facts"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>
-<p class="small">C_pi: of the policy behind the best tenth of all the episodes (and those as good as
-them), over cells of observations that look alike, together with the action; see the theory page of
-the documentation. Never seen elsewhere: what such an episode visits and no other data has, which
-C_pi leaves out.</p>
+<p class="small">C_pi: {_whose(found.best)}, over cells of observations that look alike, together
+with the action; see the theory page of the documentation. What is visited and not in the data, C_pi
+leaves out.</p>
 </body></html>
 """.encode(),
     )
+
+
+def _whose(best: Best) -> str:
+    if best.policy is not None:
+        return html.escape(f"of the policy {best.policy}")
+    return "of the policy behind the best tenth of all the episodes (and those as good as them)"
 
 
 def draw_episodes(found: EpisodesInspection) -> bytes:
@@ -191,7 +241,8 @@ def draw_episodes(found: EpisodesInspection) -> bytes:
         transfer.plot([value.low, value.high], [place, place], color=BLUE, linewidth=2)
         transfer.plot(value.value, place, "o", color=BLUE, markersize=7)
     transfer.axvline(1.0, color=GREY, linestyle=":", linewidth=1.3)
-    transfer.set_title("C_pi of the best episodes; 1 is their own data", loc="left", fontsize=10)
+    whose = "the best episodes; 1 is their" if found.best.policy is None else "the policy; 1 is its"
+    transfer.set_title(f"C_pi of {whose} own data", loc="left", fontsize=10)
     transfer.set_xlim(left=min([0.9, *(one.transfer.low for _, one in known)]))
     for axes in (returns, transfer):
         axes.set_yticks(places, [_end(name) for name in names])

@@ -3,7 +3,7 @@
 import base64
 import html
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from io import BytesIO
 from itertools import pairwise
@@ -20,19 +20,24 @@ from rich.table import Table
 
 from hyq.core.errors import HyqError
 from hyq.core.files import read_json, write_bytes
+from hyq.coverage.cells import FEWEST_BEST
 from hyq.coverage.estimate import Interval
 from hyq.coverage.features import FeatureKind
 from hyq.coverage.inspect import inspect_dataset
 from hyq.coverage.inspection import Inspection, easier, ranked
+from hyq.coverage.policy import holds_deep_policy
 from hyq.data.episodes import FORMAT as EPISODES_FORMAT
 from hyq.data.episodes import Episodes
 from hyq.experiments.deep_data import dataset_names, named_logs
+from hyq.experiments.film import Actor, play_episodes
 from hyq.report.episodes import EpisodesInspection, print_episodes, write_episodes_page
 from hyq.report.runs import make_room
 
 SIGNS = {"good": "green", "note": "cyan", "warning": "yellow", "error": "red"}
 BLUE, RED, GREY = "#1f6f8b", "#d1495b", "#888888"
 STEPS_SHOWN = 12
+BY_STEP, WHOLE = 500, 30
+"""Episodes that a policy plays: by step they are played together, whole ones may be long."""
 
 
 def data_inspect(
@@ -40,23 +45,23 @@ def data_inspect(
     env: str | None = None,
     policy: Path | None = None,
     features: FeatureKind = "raw",
-    episodes: int = 500,
+    episodes: int | None = None,
     page: Path = Path("inspect.html"),
 ) -> None:
     """Say what is in a dataset, what is wrong with it, and what Hy-Q can compete with given it.
 
     Several datasets are ranked, the easiest for Hy-Q first. Transitions by step are held against a
-    policy; whole episodes, such as montezuma/hard, against the best of them.
+    policy; whole episodes, such as montezuma/hard, against a deep policy, or the best of them.
 
     Args:
         names: Directories of datasets, which may be larger than memory, or names of 'hyq data
             list'.
         env: Environment to play the policy in; by default the one the dataset was made in.
-        policy: Directory of a run or a saved policy to measure the data against; not a deep one,
-            which has no function for each step.
-        features: Measure coverage in raw observations, random Fourier features, or the last layer
-            of the policy's own network.
-        episodes: Episodes of the policy to play.
+        policy: Directory of a run or a saved policy to measure the data against: for whole
+            episodes a deep one, for transitions by step one with a function for each step.
+        features: By step, measure coverage in raw observations, random Fourier features, or the
+            last layer of the policy's own network.
+        episodes: Episodes of the policy to play: 500 by step, 30 whole ones, if not given.
         page: Where to write the report; of several datasets by step, each has one beside it.
     """
     if not names:
@@ -68,9 +73,13 @@ def data_inspect(
     if len(kinds) > 1:
         raise HyqError("transitions by step and whole episodes cannot be compared")
     if kinds == {False}:
-        if env is not None or policy is not None or features != "raw":
-            raise HyqError("whole episodes are held against the best of them: name no policy")
-        _inspect_episodes(names, page, console)
+        if features != "raw":
+            raise HyqError("whole episodes are compared by cells, not by features: leave them out")
+        if policy is None and (env is not None or episodes is not None):
+            raise HyqError("an environment and episodes are for a policy to play: give --policy")
+        _inspect_episodes(
+            names, page, console, policy, env, WHOLE if episodes is None else episodes
+        )
         return
     if len(names) > 1 and policy is None:
         raise HyqError("to rank datasets, name the policy to hold them against (--policy)")
@@ -84,7 +93,7 @@ def data_inspect(
                     env=env,
                     policy=policy,
                     features=features,
-                    episodes=episodes,
+                    episodes=BY_STEP if episodes is None else episodes,
                     progress=lambda done, total: bar.update(task, completed=done, total=total),
                 )
             )
@@ -116,16 +125,52 @@ def _reading(console: Console) -> Iterator[tuple[Progress, TaskID]]:
         yield bar, bar.add_task("reading", total=None)
 
 
-def _inspect_episodes(names: Sequence[str], page: Path, console: Console) -> None:
+def _inspect_episodes(
+    names: Sequence[str],
+    page: Path,
+    console: Console,
+    policy: Path | None,
+    env: str | None,
+    episodes: int,
+) -> None:
     make_room(page)
+    if policy is not None and not holds_deep_policy(policy):
+        raise HyqError(
+            f"{policy} holds no deep policy, and others go by step: whole episodes are held "
+            "against what 'hyq run deep' or hyq.train has learned"
+        )
+    if episodes < FEWEST_BEST:
+        raise HyqError(f"visits are compared between episodes: play at least {FEWEST_BEST}")
+    actor = None if policy is None else Actor.load(policy, env=env)
     logs = {name: named_logs(name, seed=0) for name in names}
     whole = {name: one for name, one in logs.items() if isinstance(one, Episodes)}
+    played = None if actor is None else (str(policy), _played(actor, episodes, whole, console))
     with _reading(console) as (bar, task):
         bar.update(task, total=sum(len(one) for one in whole.values()))
-        found = EpisodesInspection.of(whole, lambda rows: bar.advance(task, rows))
+        found = EpisodesInspection.of(whole, lambda rows: bar.advance(task, rows), played)
     print_episodes(found, console)
     write_episodes_page(found, page, STYLE)
     console.print(f"report: {page}")
+
+
+def _played(
+    actor: Actor, episodes: int, logs: Mapping[str, Episodes], console: Console
+) -> Episodes:
+    """Let the policy play, where the datasets are from."""
+    with Progress("playing", BarColumn(), TaskProgressColumn(), console=console) as bar:
+        task = bar.add_task("playing", total=episodes)
+        parts = []
+        for episode in play_episodes(actor, episodes, seed=0):
+            for name, one in logs.items():
+                _check_alike(name, one.observation.shape[1:], episode.observation.shape[1:])
+            parts.append(episode)
+            bar.advance(task)
+    return Episodes.of(parts, {})
+
+
+def _check_alike(name: str, logged: tuple[int, ...], seen: tuple[int, ...]) -> None:
+    if seen not in (logged, (1, *logged)):  # pictures may come as stacks of one
+        raise HyqError(f"{name} has observations of shape {logged}, the policy plays with {seen}")
 
 
 def _ranking(found: Sequence[Inspection]) -> str:
