@@ -194,7 +194,7 @@ def test_episodes_are_held_against_a_deep_policy(
         ({"env": "MountainCar-v0", "features": "fourier"}, "by cells"),
     ):
         with pytest.raises(HyqError, match=says):
-            data_inspect(names[0], policy=policy, page=page, **wrong)  # type: ignore[arg-type]
+            data_inspect(names[0], policy=policy, page=page, **wrong)
 
 
 def test_a_time_limit_that_was_logged_as_an_end_is_called_out() -> None:
