@@ -29,6 +29,8 @@ from hyq.rollout import lanes_to_play, play, refuse_endless
 
 FORMAT = "hyq-film-1"
 FILE = "film.json"
+EPSILON = 0.01
+"""Chance of a random action: without any, a policy may stall where it would not stay."""
 TOGETHER = 10
 """Episodes that are played at a time, so that the network looks at a batch."""
 
@@ -181,7 +183,7 @@ def play_film(
     actor: Actor,
     episodes: int,
     seed: int,
-    epsilon: float = 0.01,
+    epsilon: float = EPSILON,
     progress: Callable[[int], None] = lambda done: None,
 ) -> Film:
     """Let the policy play; episode i depends on the policy, the seed and i."""
@@ -196,9 +198,9 @@ def play_film(
     try:
         for first in range(0, episodes, len(envs)):
             numbers = range(first, min(first + len(envs), episodes))
-            for take, actions in _play_together(actor, envs, numbers, streams, epsilon):
-                takes.append(take)
-                moves.append(actions)
+            for played in _play_together(actor, envs, numbers, streams, epsilon):
+                takes.append(played.take())
+                moves.append(tuple(played.actions))
             progress(len(takes))
     finally:
         for env in envs:
@@ -207,16 +209,15 @@ def play_film(
     return Film(actor.scene, actor.about, seed, epsilon, tuple(takes), moves[best])
 
 
-def play_episodes(actor: Actor, episodes: int, seed: int) -> Iterator[Episode]:
+def play_episodes(
+    actor: Actor, episodes: int, seed: int, epsilon: float = EPSILON
+) -> Iterator[Episode]:
     """Let the policy play, one episode after another, and keep all that it sees."""
     streams = Streams(seed).below("episodes")
     with closing(actor.scene.make()) as env:
         for number in range(episodes):
-            one = _Performance(env, actor.policy.player(), streams, number)
-            while not one.over:
-                one.step(*actor.choose(one.observation[None], [one.chance]))
-                refuse_endless(len(one.actions))
-            yield one.episode()
+            (played,) = _play_together(actor, [env], [number], streams, epsilon)
+            yield played.episode()
 
 
 def play_returns(actor: Actor, episodes: int, seed: int) -> FloatArray:
@@ -288,7 +289,7 @@ def _play_together(
     numbers: Sequence[int],
     streams: Streams,
     epsilon: float,
-) -> list[tuple[Take, tuple[int, ...]]]:
+) -> "list[_Performance]":
     actions, first = actor.policy.network.actions, actor.policy.first_action
     under_way = [
         _Performance(env, actor.policy.player(), streams, number)
@@ -303,7 +304,7 @@ def _play_together(
             one.step(first + int(one.chance.integers(actions)) if explores else action)
         under_way = [one for one in under_way if not one.over]
         refuse_endless(max((len(one.actions) for one in under_way), default=0))
-    return [(one.take(), tuple(one.actions)) for one in played]
+    return played
 
 
 @dataclass(frozen=True)
