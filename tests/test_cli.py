@@ -42,6 +42,14 @@ def test_every_verb_teaches(verb: str, capsys: pytest.CaptureFixture[str]) -> No
     assert summary(verb) in " ".join(taught.split())
 
 
+@pytest.mark.parametrize("words", [["run", "--help"], ["data", "make", "-h"], ["data", "--help"]])
+def test_a_group_of_verbs_has_help(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(words) == 0
+    listed = capsys.readouterr().out
+    group = " ".join(words[:-1])
+    assert all((f"hyq {verb} " in listed) == verb.startswith(group) for verb in VERBS)
+
+
 def test_help_does_not_wait_for_pytorch() -> None:
     script = """
 import sys

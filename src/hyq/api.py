@@ -67,7 +67,7 @@ def train(
     config = configured(
         method, preset, with_logs=data is not None, online_steps=online_steps, **settings
     )
-    refuse_unused(method, settings.keys())
+    refuse_unused(method, settings)
     objective = DEEP_METHODS[method].objective(config)
     if evaluation_episodes < 0:
         raise HyqError(f"evaluation_episodes must not be negative, got {evaluation_episodes}")
@@ -80,13 +80,15 @@ def train(
     best, policy = -math.inf, None
     with ExitStack() as opened:
         # Before the logs are loaded, which may take minutes: the environment may be refused.
+        # And before PyTorch computes anything: its threads do not outlive a fork, so processes that
+        # are started later would wait for them for ever.
         lanes = opened.enter_context(closing(lanes_of(config.lanes)))
-        logs = _logs(data, seed)
-        training = Training(config, lanes, logs, streams, objective)
         if evaluation_episodes:
             examination = opened.enter_context(
                 closing(lanes_of(lanes_to_play(evaluation_episodes)))
             )
+        logs = _logs(data, seed)
+        training = Training(config, lanes, logs, streams, objective)
         bar = opened.enter_context(_bar(progress))
         task = bar.add_task(method, total=config.online_steps or config.pretraining)
         for report in training.run():

@@ -109,13 +109,16 @@ def _no_verb(words: list[str]) -> int:
     if words == ["--version"]:
         console.print(version("hyq"), highlight=False)
         return 0
-    if words and words[0] not in ("-h", "--help"):
-        near = [verb for verb in VERBS if verb.split()[0] == words[0]] or list(VERBS)
+    wants_help = not words or words[-1] in ("-h", "--help")
+    group = words[:-1] if wants_help else words
+    near = [verb for verb in VERBS if verb.split()[: len(group)] == group]
+    if not (wants_help and near):
+        near = near or [verb for verb in VERBS if verb.split()[0] == words[0]] or list(VERBS)
         said = " ".join(words[:2]) if len(near) < len(VERBS) else words[0]
         raise HyqError(f"no verb {said!r}: choose from {', '.join(near)} (hyq --help)")
     console.print("hyq: one policy from logged data and live interaction together\n")
     table = Table.grid(padding=(0, 2))
-    for verb in VERBS:
+    for verb in near:
         table.add_row("", f"[bold]hyq {verb}[/]", summary(verb))
     console.print(table)
     console.print("\nEach verb explains its options with --help.")

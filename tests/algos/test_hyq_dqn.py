@@ -658,6 +658,7 @@ class Brightness(gym.Env[Array, Any]):
         ((-np.inf, np.inf, np.float32), (-1e30, 1e30), np.float32, None),
         ((-1, np.inf, np.float32), (0, 1e30), np.float64, None),
         ((0, 255, np.uint8), (0, 255), np.uint8, None),
+        ((0.1, 0.1, np.float32), (0.1, 0.1), np.float64, None),
     ],
 )
 def test_logs_on_another_scale_are_refused(

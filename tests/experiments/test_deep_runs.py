@@ -119,12 +119,30 @@ def test_what_cannot_be_made_longer_says_why(tmp_path: Path) -> None:
     spec = replace(SMALL, online_steps=200, pretraining=0, evaluation_episodes=0)
     list(deep.start(spec, tmp_path / "gone"))
     list(deep.start(spec, tmp_path / "kept", keep_checkpoint=True))
-    for run, steps, says in (("gone", 400, "no checkpoint"), ("kept", 200, "already that long")):
+    for run, steps, says in (
+        ("gone", 400, "no checkpoint"),
+        ("kept", 200, "200 online_steps already"),
+    ):
         with pytest.raises(HyqError, match=says):
             runs.lengthen(tmp_path / run, steps, tmp_path / "longer")
     with pytest.raises(HyqError, match="exists already"):
         runs.lengthen(tmp_path / "kept", 400, tmp_path / "gone")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["gone", "kept"]
+
+
+def test_a_run_that_ended_early_can_go_on_to_its_own_length(tmp_path: Path) -> None:
+    early = replace(SMALL, threshold=-1000.0, stop_when_solved=True)
+    list(deep.start(early, tmp_path / "early", keep_checkpoint=True))
+    assert RunDirectory.open(tmp_path / "early").rows[-1]["online_samples"] < 1200
+    (tmp_path / "early" / "tensorboard").mkdir()
+    (tmp_path / "early" / ".manifest.json.0.draft").write_text("left by a kill")
+    runs.lengthen(tmp_path / "early", 1200, tmp_path / "whole")
+    list(deep.resume(tmp_path / "whole"))
+    run = RunDirectory.open(tmp_path / "whole")
+    assert run.rows[-1]["online_samples"] == 1200
+    assert run.manifest["continues"]["run"] == str(tmp_path / "early")
+    assert (run.path / "tensorboard").exists()
+    assert not list(tmp_path.rglob("*.draft"))
 
 
 def test_a_checkpoint_keeps_only_what_the_ring_still_holds(tmp_path: Path) -> None:

@@ -60,6 +60,13 @@ def test_a_directory_that_is_something_else_is_left_alone(tmp_path: Path) -> Non
     assert [p.name for p in tmp_path.iterdir()] == ["thesis.tex"]
 
 
+def test_a_save_that_was_killed_half_way_is_made_good(tmp_path: Path) -> None:
+    for name in ("weights.safetensors", ".policy.json.0.draft"):
+        (tmp_path / name).write_bytes(b"half")
+    vector_policy().save(tmp_path)
+    assert DeepPolicy.load(tmp_path).network.shape == vector_policy().network.shape
+
+
 def test_a_file_is_not_taken_for_a_directory(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("kept")
     with pytest.raises(HyqError, match="is a file"):
@@ -73,6 +80,15 @@ def test_damage_is_noticed(tmp_path: Path) -> None:
         DeepPolicy.load(tmp_path / "policy")
     with pytest.raises(HyqError, match="expected observations"):
         vector_policy().act(np.zeros(3, np.float32))
+
+
+def test_a_player_keeps_frames_that_the_environment_overwrites() -> None:
+    player = pixel_policy((3, 1, 42, 42)).player()
+    frame = np.zeros((1, 84, 84), np.uint8)
+    for time in range(3):
+        frame[:] = time
+        seen = player.see(frame)
+    assert seen[:, 0, 0, 0].tolist() == [0, 1, 2]
 
 
 def test_a_player_stacks_frames_as_in_training() -> None:

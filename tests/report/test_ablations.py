@@ -1,5 +1,6 @@
 """The ablations: each undoes what it says and nothing else, and the table shows what came of it."""
 
+import shutil
 from dataclasses import fields
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import pytest
 from hyq.algos.deep_config import PRESETS, DeepConfig
 from hyq.cli import main
 from hyq.core.errors import HyqError
+from hyq.core.files import read_json, write_json
 from hyq.experiments.deep import DeepRun
 from hyq.experiments.launch import SuiteDirectory
 from hyq.experiments.suites import ABLATIONS, MONTEZUMA_PARAMETERS, ablation_suite
@@ -76,6 +78,16 @@ def test_the_report_names_what_was_undone(
     assert "+900" in shown and "(+900)" not in shown  # noqa: PT018
     assert "One seed a row" in shown
     assert (directory.path / "figure.png").stat().st_size > 1000
+
+
+def test_ablations_of_another_version_are_not_guessed_at(tmp_path: Path) -> None:
+    directory = SuiteDirectory.prepare(tmp_path / "suite", SUITE)
+    write_run(directory, SUITE.runs[0], rows(SUITE.runs[0], 900.0))
+    listed = read_json(directory.path / "suite.json")
+    shutil.copytree(directory.run_path(SUITE.runs[0]), directory.path / "runs" / "other")
+    write_json(directory.path / "suite.json", {**listed, "runs": [*listed["runs"], "other"]})
+    with pytest.raises(HyqError, match="of another version"):
+        read_ablations(directory.path)
 
 
 def test_differences_that_another_seed_could_make_are_in_brackets(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ that a difference in results is a difference of the objective.
 Every loss is a mean over the minibatch in which each row counts with its importance weight.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
 
@@ -323,12 +323,20 @@ def configured(method: str, preset: str, *, with_logs: bool = True, **settings: 
     return replace(made, adam=replace(made.adam, **adam))
 
 
-def refuse_unused(method: str, given: Collection[str]) -> None:
-    """Refuse settings that would make no difference to a method: whoever gave them expects one."""
+def refuse_unused(method: str, given: Mapping[str, Any]) -> None:
+    """Refuse settings that would make no difference to a method: whoever gave them expects one.
+
+    What turns something off may be said of a method that does not have it.
+    """
+    off = DeepConfig()
     of_others = {
         name for other, about in DEEP_METHODS.items() if other != method for name in about.own
     }
-    idle = sorted(of_others.union(DEEP_METHODS[method].unused).intersection(given))
+    idle = sorted(
+        name
+        for name in of_others.union(DEEP_METHODS[method].unused).intersection(given)
+        if given[name] != getattr(off, name)
+    )
     if idle:
         raise HyqError(f"{method} makes no use of {', '.join(idle)}: leave out what does nothing")
 

@@ -57,11 +57,21 @@ def locked(path: Path) -> Iterator[None]:
         yield
 
 
+DRAFT = ".draft"
+"""Ending of what is being written; where there is one writer, a kill left what another finds."""
+
+
+def remove_drafts(directory: Path) -> None:
+    """Remove what kills have left, from a directory that nobody else writes to."""
+    for draft in directory.rglob(f".*{DRAFT}"):
+        draft.unlink()
+
+
 def write_bytes(path: Path, content: bytes) -> None:
     """Write a whole file or nothing, replacing what was there."""
     with _disk_full_as_error(path, errno.ENOENT):
         # A name of its own, so that two who write the same file do not write into one draft.
-        draft = path.with_name(f".{path.name}.{uuid.uuid4().hex}.draft")
+        draft = path.with_name(f".{path.name}.{uuid.uuid4().hex}{DRAFT}")
         try:
             with draft.open("xb") as file:
                 file.write(content)

@@ -19,7 +19,7 @@ from hyq.core.types import Array, BoolArray, IntArray, Transitions
 
 FORMAT = "hyq-dataset-1"
 _LOADERS = {
-    "hyq-dataset-1": "hyq.Dataset.load, or either kind with hyq.load_logs",
+    FORMAT: "hyq.Dataset.load, or either kind with hyq.load_logs",
     "hyq-episodes-1": "hyq.Episodes.load, or either kind with hyq.load_logs",
 }
 """What reads each kind of logs."""
@@ -226,8 +226,10 @@ def read_manifest(path: Path, kind: str = FORMAT) -> dict[str, Any]:
     manifest = read_json(path / "manifest.json")
     found = manifest.get("format")
     if found != kind:
-        hint = f"open it with {_LOADERS[found]}" if found in _LOADERS else "its manifest says so"
-        raise HyqError(f"{path} is not a {kind} dataset but {found}: {hint}")
+        hint = "give the directory of saved logs"
+        if found in _LOADERS:
+            hint = f"open it with {_LOADERS[found]}"
+        raise HyqError(f"{path} is not a {kind} dataset but {found or 'something else'}: {hint}")
     for name in ("sha256", "provenance"):
         if not isinstance(manifest.get(name), dict):
             raise HyqError(f"the manifest of {path} is damaged: it has no {name!r}")

@@ -14,7 +14,12 @@ from hyq.data.episodes import FORMAT, Episodes
 
 Logs = Dataset | Episodes
 TOLERANCE = 0.25
-"""Share of a bounded width by which logs may leave it: environments do not all keep their word."""
+"""Share of a bounded width by which logs may leave it: environments do not all keep their word.
+What is bounded on one side only has no width, and is not checked."""
+
+
+ROUNDING = 1e-6
+"""Relative: single precision does not hold a bound to the last digit."""
 
 
 def load_logs(path: Path | str) -> Logs:
@@ -49,7 +54,7 @@ def check_logs(logs: Logs, env: gym.vector.VectorEnv[Any, Any, Any]) -> None:
 
 
 def _check_scale(name: str, column: Rows, space: gym.Space[Any]) -> None:
-    """Refuse observations on another scale than the environment's, which inputs are scaled by."""
+    """Refuse observations on another scale than the environment's: a network sees both."""
     assert isinstance(space, gym.spaces.Box)
     kinds = {np.dtype(column.dtype), np.dtype(space.dtype)}
     if np.dtype(np.uint8) in kinds and any(np.issubdtype(kind, np.floating) for kind in kinds):
@@ -63,7 +68,7 @@ def _check_scale(name: str, column: Rows, space: gym.Space[Any]) -> None:
         if (low <= type_range.min).all() and (high >= type_range.max).all():
             return  # no number of this type is outside, and images take long to decompress
     with np.errstate(over="ignore"):
-        margin = TOLERANCE * (high - low)
+        margin = TOLERANCE * (high - low) + ROUNDING * np.abs(high)
     for block in blocks(column, rows=1024):
         outside = (block < low - margin) | (block > high + margin)
         if outside.any():

@@ -111,9 +111,8 @@ class RingCheckpoint:
         words = _as_bytes({**about, "parts": self._parts})
         save_arrays(self._directory / "state.safetensors", {**snapshot.replaced, "about": words})
         kept = {self._part(number) for number, _ in self._parts}
-        for path in self._directory.iterdir():
-            # A run has one writer, so that a draft found now is what a kill left.
-            if path.name.endswith(".draft") or (path.match("part-*") and path not in kept):
+        for path in self._directory.glob("part-*.safetensors"):
+            if path not in kept:
                 path.unlink()
 
     def load(self, training: Training) -> dict[str, Any]:

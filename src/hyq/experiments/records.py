@@ -21,7 +21,14 @@ from typing import Any
 
 from hyq.algos.base import Snapshot
 from hyq.core.errors import HyqError
-from hyq.core.files import append_line, check_free, new_directory, read_json, write_json
+from hyq.core.files import (
+    append_line,
+    check_free,
+    new_directory,
+    read_json,
+    remove_drafts,
+    write_json,
+)
 from hyq.experiments.checkpoint import save_arrays
 
 MEASURED_PACKAGES = ("hyq", "gymnasium", "numpy", "scipy", "torch")
@@ -108,6 +115,7 @@ class RunDirectory:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise HyqError(f"{self.path} is being written by another process") from None
+            remove_drafts(self.path)
             yield
 
 

@@ -1,10 +1,9 @@
 """Every kind of run, started and resumed the same way."""
 
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from hyq.core.errors import HyqError
 from hyq.core.files import new_directory, write_json
@@ -52,23 +51,23 @@ def lengthen(out: Path, online_steps: int, into: Path) -> None:
     trainings.check_settings(out, manifest, before)
     after = replace(before, online_steps=online_steps, stop_when_solved=False)
     settings = trainings.resolved(after)
-    if _work(settings) <= _work(trainings.resolved(before)):
-        raise HyqError(f"{out} is already that long: give more than its online steps")
+    done = earlier.rows[-1] if earlier.rows else {"online_samples": 0, "updates": 0}
+    acts = settings["online_steps"] > 0
+    asked, taken = ("online_steps", "online_samples") if acts else ("pretraining", "updates")
+    if settings[asked] <= done[taken]:
+        raise HyqError(f"{out} has {done[taken]:,} {asked} already: ask for more")
     with earlier.only_writer():
         if not earlier.checkpoint.exists():
             raise HyqError(
-                f"{out} has no checkpoint to go on from: start a run with --keep-checkpoint"
+                f"{out} has no checkpoint to go on from: it was started without "
+                "--keep-checkpoint, or killed before there was one"
             )
         with new_directory(into) as draft:
-            for part in ("checkpoint", "best"):
+            for part in ("checkpoint", "best", "tensorboard"):
                 if (out / part).exists():
                     shutil.copytree(out / part, draft / part)
             shutil.copy(out / "records.jsonl", draft)
             spec = {**manifest["spec"], "online_steps": online_steps, "stop_when_solved": False}
-            told = {"spec": spec, "settings": settings, "continues": manifest["commit"]}
+            continues = {"run": str(out), "commit": manifest["commit"]}
+            told = {"spec": spec, "settings": settings, "continues": continues}
             write_json(draft / "manifest.json", {**manifest, **circumstances(), **told})
-
-
-def _work(settings: Mapping[str, Any]) -> int:
-    """Count what ends a training: its steps, and the updates of one that never acts."""
-    return int(settings["online_steps"] + settings.get("pretraining", 0))

@@ -14,7 +14,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from hyq.core.errors import HyqError
-from hyq.core.files import read_json, write_bytes, write_json
+from hyq.core.files import DRAFT, read_json, write_bytes, write_json
 from hyq.core.images import shrink
 from hyq.core.types import Array, FloatArray
 from hyq.models.networks import InputScaling, Network, NetworkSpec, TorchNetwork
@@ -88,8 +88,12 @@ class DeepPolicy:
         directory = Path(path)
         if directory.is_file():
             raise HyqError(f"{directory} is a file: a policy is written into a directory")
-        occupied = directory.exists() and any(directory.iterdir())
-        if occupied and not (directory / DESCRIPTION).exists():
+        others = [
+            path.name
+            for path in (directory.iterdir() if directory.exists() else ())
+            if path.name != WEIGHTS and not path.name.endswith(DRAFT)  # a save that was killed
+        ]
+        if others and not (directory / DESCRIPTION).exists():
             raise HyqError(f"{directory} holds something else: choose another directory")
         directory.mkdir(parents=True, exist_ok=True)
         network = self.network
@@ -189,7 +193,7 @@ class Player:
 
     def see(self, frame: Array) -> Array:
         """Take in the newest frame, and return the observation: an episode's first is repeated."""
-        frame = np.asarray(frame)
+        frame = np.array(frame)  # a copy: environments may show all frames in one array
         stack = self._policy.stack_of(frame.shape)
         if stack == 1:
             return frame

@@ -48,11 +48,14 @@ def read_ablations(path: Path) -> list[Ablation]:
     """Read whatever has been recorded so far."""
     suite = ablation_suite(_online_steps(path))
     known = {run.id: name for name, run in zip(ABLATIONS, suite.runs, strict=True)}
-    found = [
-        Ablation(known[name], RunResult.read(path / "runs" / name))
+    made = [
+        name
         for name in read_json(path / "suite.json")["runs"]
         if (path / "runs" / name / "manifest.json").exists()
     ]
+    if not known.keys() >= set(made):
+        raise HyqError(f"{path} has ablations of another version of hyq: report it with that one")
+    found = [Ablation(known[name], RunResult.read(path / "runs" / name)) for name in made]
     found = [one for one in found if one.run.rows]
     if not found:
         raise HyqError(f"{path} has no records to report yet")
