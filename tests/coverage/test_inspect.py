@@ -24,9 +24,9 @@ from hyq.coverage.estimate import (
     new_folds,
     next_folds,
 )
-from hyq.coverage.features import FeatureKind
+from hyq.coverage.features import FeatureKind, check_pairs, choose_features
 from hyq.coverage.fqe import evaluate_saved
-from hyq.coverage.inspect import _pairs, inspect_dataset
+from hyq.coverage.inspect import inspect_dataset
 from hyq.coverage.inspection import Inspection, easier
 from hyq.coverage.policy import load_policy, save_policy
 from hyq.coverage.scan import DistinctCounter, effective_dimension, row_hashes
@@ -313,9 +313,11 @@ def test_narrow_integers_do_not_wrap(tmp_path: Path) -> None:
     write(tmp_path / "data", step=step, action=np.tile(np.arange(10, dtype=np.uint8), 40))
     found = inspect_dataset(tmp_path / "data")
     assert [one.action_entropy for one in found.steps] == pytest.approx([math.log(10)] * 40)
-    many = np.arange(256, dtype=np.uint8)
-    assert len(np.unique(_pairs(many, many % 4))) == 256
-    np.testing.assert_array_equal(_pairs(many, many % 4), _pairs(np.arange(256), many % 4))
+    many, rng = np.arange(256, dtype=np.uint8), np.random.default_rng(0)
+    features = choose_features("raw", many, many % 4, 4, 256, rng, None)
+    group, _ = features(0, many, many % 4)
+    assert len(np.unique(group)) == 256
+    np.testing.assert_array_equal(group, features(0, np.arange(256), many % 4)[0])
 
 
 def test_support_by_hand() -> None:
@@ -551,10 +553,43 @@ def test_a_policy_that_needs_its_polytope_is_not_taken_for_another(tmp_path: Pat
         load_policy(tmp_path / "pi")
 
 
+@pytest.mark.parametrize(("rows", "sure"), [(30, False), (2000, True)])
+def test_too_few_rows_for_so_many_features_are_unsure_and_never_flattered(
+    rows: int, sure: bool
+) -> None:
+    """Visits are as the data's: both numbers are those of the policy's own data, 20 and 1."""
+    rng, width = np.random.default_rng(rows), 20
+    psi = rng.standard_normal((rows + 400, width))
+    psi[:, 0] = 1.0
+    data = Covariance(width, np.zeros(1, int))
+    data.add(np.zeros(rows, int), psi[:rows], new_folds(rows))
+    step = data.covers(np.zeros(400, int), psi[rows:], np.arange(400), 400, rows)
+    found = PolicyCoverage.of([step])
+    for number, truth in ((found.transfer, 1.0), (found.condition, 20.0)):
+        assert 0 <= number.low <= truth <= number.high
+        assert number.low <= number.value <= number.high
+        assert number.value > 0.9 * truth
+    assert step.condition > 0.9 * 20.0
+    assert math.isfinite(found.condition.high) == sure
+
+
+def test_one_row_of_data_has_nothing_to_be_corrected_by() -> None:
+    data = Covariance(1, np.zeros(1, int))
+    data.add(np.zeros(1, int), np.ones((1, 1)), new_folds(1))
+    step = data.covers(np.zeros(50, int), np.ones((50, 1)), np.arange(50), 50, 1)
+    assert step.condition == 1.0
+
+
+def test_states_beyond_all_numbers_are_refused() -> None:
+    check_pairs(2**60, 7)
+    with pytest.raises(HyqError, match="number them from 0"):
+        check_pairs(2**61, 9)
+
+
 def test_mistakes_are_named(tmp_path: Path) -> None:
     with pytest.raises(HyqError, match="not a dataset"):
         inspect_dataset(tmp_path / "none")
-    with pytest.raises(HyqError, match="at least 2 episodes"):
+    with pytest.raises(HyqError, match="at least 10, not 1"):
         inspect_dataset(tmp_path / "none", episodes=1)
     write(tmp_path / "data")
     save_policy(tmp_path / "pi", [TabularFunction(np.zeros((2, 3)))] * 2)

@@ -1,7 +1,7 @@
 """Realizability and Bellman completeness, each with a witness when it fails (Assumption 1).
 
-A bounded class that is the same at every step is never complete once rewards are positive: T adds
-the reward to the largest value there is. What is complete is a range for every step, such as
+A bounded class that is the same at every step is never complete where every state has a reward: T
+adds it to the largest value there is. What is complete is a range for every step, such as
 `largest_returns`; docs/theory.md has the proof.
 """
 
@@ -104,9 +104,9 @@ def linear_completeness(
 ) -> Witness | None:
     """Look for ||w|| <= radius whose backup T <w, phi> is not in the class at some step.
 
-    A witness proves a failure, and with positive rewards every finite radius has one. None is
-    evidence only: `draws` random directions, which almost surely find any failure that a set of
-    weights of more than about 1/draws of them has.
+    A witness proves a failure, and every finite radius has one where every state has a reward and
+    there are two steps. None is evidence only: `draws` random directions, which find a failure that
+    a few in `draws` of them have.
     """
     dimension = features.shape[-1]
     directions = rng.standard_normal((draws, dimension))

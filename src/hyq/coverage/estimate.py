@@ -80,7 +80,15 @@ class StepCoverage:
         """E_d ||phi||^2, over the visits inside the span."""
         if self.outside[0] == self.visits:
             return math.inf
-        return _jackknife(self.length.mean(axis=1))[0]
+        estimates = self.length.mean(axis=1)
+        # Where a fold holds all there is of something, the others have nothing to correct it by.
+        lopsided = (self.outside[1:] > self.outside[0]).any()
+        return float(estimates[0]) if lopsided else _jackknife(estimates)[0]
+
+    @property
+    def is_sure(self) -> bool:
+        """Whether there are rows enough for a spread."""
+        return math.isfinite(_jackknife(self.length.mean(axis=1))[1])
 
 
 class Covariance:
@@ -218,9 +226,15 @@ def _whiten(matrix: FloatArray, points: FloatArray) -> tuple[FloatArray, BoolArr
 
 
 def _jackknife(estimates: FloatArray) -> tuple[float, float]:
-    """Return the bias-corrected estimate and its variance from (full, leave-one-out, ...)."""
+    """Return the bias-corrected estimate and its variance from (full, leave-one-out, ...).
+
+    A correction by more than half is more than a jackknife can do: rows are then too few for so
+    many features. The estimate stays as it is, too large rather than too small, and unsure.
+    """
     full, rest = float(estimates[0]), estimates[1:]
     value = FOLDS * full - (FOLDS - 1) * float(rest.mean())
+    if value < full / 2:
+        return full, math.inf
     variance = (FOLDS - 1) / FOLDS * float(np.square(rest - rest.mean()).sum())
     return value, _STUDENT**2 * variance
 
@@ -288,6 +302,7 @@ class PolicyCoverage:
         if unbounded.any():
             # One fold holds all there is of something: the rest cannot tell how sure that is.
             squared, variance = float(totals[0]), math.inf
+        if unbounded.any() or not all(step.is_sure for step in steps):
             condition = Interval.of(max(float(s.length[0].mean()) for s in steps), math.inf)
         transfer = math.sqrt(max(squared, 0.0))
         # The delta method: a root's deviation is the deviation over twice the root.

@@ -48,6 +48,14 @@ class Features:
         return group, rows
 
 
+def check_pairs(states: int, actions: int) -> None:
+    """Refuse more pairs of a state and an action than there are numbers for."""
+    if states * actions >= 2**63:
+        raise HyqError(
+            f"states go up to {states - 1}: number them from 0 on, or log what they look like"
+        )
+
+
 def choose_features(
     kind: FeatureKind,
     observation: Array,

@@ -20,7 +20,7 @@ from hyq.core.seeding import Streams
 from hyq.core.targets import optimality_target
 from hyq.core.types import Array, FloatArray, IntArray
 from hyq.coverage.estimate import NORMAL_95, Interval
-from hyq.coverage.features import FeatureKind, Features, choose_features
+from hyq.coverage.features import FeatureKind, Features, check_pairs, choose_features
 from hyq.coverage.policy import SavedPolicy, load_policy
 from hyq.data.dataset import Dataset
 from hyq.rollout import Policy
@@ -66,6 +66,7 @@ def evaluate_saved(
     states = 0
     if rows.observation.ndim == 1:
         states = int(max(rows.observation.max(), rows.next_observation.max())) + 1
+        check_pairs(states, actions)
     chosen = choose_features(
         features,
         rows.observation[pilot],

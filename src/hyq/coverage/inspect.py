@@ -21,7 +21,7 @@ from hyq.coverage.estimate import (
     new_folds,
     next_folds,
 )
-from hyq.coverage.features import FeatureKind, Features, choose_features
+from hyq.coverage.features import FeatureKind, Features, check_pairs, choose_features
 from hyq.coverage.inspection import Comparator, Inspection, StepFacts
 from hyq.coverage.policy import SavedPolicy, load_policy
 from hyq.coverage.scan import (
@@ -37,6 +37,8 @@ from hyq.coverage.verdict import findings, verdict
 from hyq.rollout import VectorEnv, lockstep
 
 PILOT = 1000
+FEWEST_EPISODES = 10
+"""Fewer have next to no spread between them that could be measured."""
 SAMPLE_ROWS, SAMPLE_BYTES = 1000, 32 << 20
 """Logged rows of one step kept for distances and dimensions."""
 
@@ -102,8 +104,6 @@ class _Pass:
     """Sampled next observations of the previous step."""
     followed: BoolArray | None = None
     """Which of these this step has logged so far, where observations are indices of states."""
-    supported: BoolArray | None = None
-    """Which of the policy's pairs this step has logged so far, likewise."""
     coverage: list[StepCoverage] = field(default_factory=list)
     sample: list[tuple[Array, Array, Array]] = field(default_factory=list)
     covariance: Covariance | Counts | None = None
@@ -142,8 +142,10 @@ class _Pass:
         fold = self.folds[self.seen : self.seen + len(logged)]
         self.alive.append(rows["discount"] > 0)
         self.seen += len(logged)
-        if _is_index(logged):
-            self._note(h, logged, action)
+        if _is_index(logged) and self.following is not None:
+            # Indices have no distance, so that no logged one may be missed.
+            found = np.isin(self.following, logged)
+            self.followed = found if self.followed is None else self.followed | found
         if self.features is not None and self.visits is not None and h < len(self.visits.action):
             group, psi = self.features(h, logged, action)
             sound = np.isfinite(psi.sum(axis=1))
@@ -155,19 +157,6 @@ class _Pass:
                     Counts(wanted) if counting else Covariance(self.features.width, wanted)
                 )
             self.covariance.add(group[sound], psi[sound], fold[sound])
-
-    def _note(self, h: int, logged: IntArray, action: Array) -> None:
-        """Mark what these rows support: indices of states have no distance, so none may be missed.
-
-        Only next states and pairs that will be asked about are kept, however many rows there are.
-        """
-        if self.following is not None:
-            found = np.isin(self.following, logged)
-            self.followed = found if self.followed is None else self.followed | found
-        if self.visits is not None and h < len(self.visits.action) and _is_index(action):
-            there, taken = self.visits.observation[h], self.visits.action[h]
-            found = np.isin(_pairs(there, taken), _pairs(logged, action))
-            self.supported = found if self.supported is None else self.supported | found
 
     def close(self) -> None:
         """Finish a step: measure its sample, and compare it with the policy's visits."""
@@ -184,15 +173,16 @@ class _Pass:
             self.escaping.append(self._escaped(observation))
         lacking = math.nan
         if self.visits is not None and h < len(self.visits.action):
-            lacking = self._lacked(self.visits, observation, action)
-            self.coverage.append(self._covered(self.visits))
+            covered = self._covered(self.visits)
+            self.coverage.append(covered)
+            lacking = self._lacked(self.visits, covered, observation, action)
         self.steps.append((distinct, dimension, lacking))
         if h + 1 < len(self.counts):
             alive = np.concatenate([np.zeros(0, bool), *self.alive])
             self.folds = next_folds(self.folds, alive, int(self.counts[h + 1]))
         self.h, self.seen, self.following = h + 1, 0, going
         self.sample, self.alive = [], []
-        self.covariance = self.followed = self.supported = None
+        self.covariance = self.followed = None
 
     def _escaped(self, observation: Array | None) -> float:
         """Return the share of the previous step's next observations that this one never logged."""
@@ -204,12 +194,18 @@ class _Pass:
             return 1.0 - float(self.followed.mean())
         return _unseen(observation, self.following)
 
-    def _lacked(self, visits: Visits, observation: Array | None, action: Array | None) -> float:
+    def _lacked(
+        self,
+        visits: Visits,
+        covered: StepCoverage,
+        observation: Array | None,
+        action: Array | None,
+    ) -> float:
         """Return the share of the policy's visits that this step's data does not support."""
         if observation is None or action is None:
             return 1.0
-        if self.supported is not None:
-            return 1.0 - float(self.supported.mean())
+        if self.features is not None and self.features.states:
+            return float(covered.outside[0] / covered.visits)
         return _unsupported(observation, action, visits.observation[self.h], visits.action[self.h])
 
     def _covered(self, visits: Visits) -> StepCoverage:
@@ -224,11 +220,6 @@ class _Pass:
 def _is_index(column: Array) -> bool:
     """Tell indices of states or actions from vectors."""
     return column.ndim == 1 and np.issubdtype(column.dtype, np.integer)
-
-
-def _pairs(state: IntArray, action: IntArray) -> IntArray:
-    """Return one number for each pair of indices, whatever integers they are."""
-    return row_hashes(state.astype(np.int64), action.astype(np.int64))
 
 
 def _unsupported(logged: Array, action: Array, there: Array, taken: Array) -> float:
@@ -263,8 +254,10 @@ def inspect_dataset(
     With a policy, its visits are compared with the data; they come from `env`, or from the
     environment that the dataset says it was made in.
     """
-    if episodes < 2:
-        raise HyqError(f"visits are compared in pairs: play at least 2 episodes, not {episodes}")
+    if episodes < FEWEST_EPISODES:
+        raise HyqError(
+            f"visits are compared between episodes: play at least {FEWEST_EPISODES}, not {episodes}"
+        )
     files = DatasetFiles.open(path)
     counts = files.steps()
     horizon = len(counts)
@@ -309,6 +302,9 @@ def _sizes(
     if _is_index(observation):
         seen = max(int(o.max()) for o in visits.observation)
         states = 1 + max(_largest(files, "observation"), seen)
+        if not actions:
+            raise HyqError("observations that are indices of states need actions that are, too")
+        check_pairs(states, actions)
     return actions, states
 
 

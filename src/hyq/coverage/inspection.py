@@ -12,7 +12,7 @@ from hyq.coverage.features import FeatureKind
 from hyq.coverage.scan import Episodes
 
 UNSUPPORTED_LIMIT = 0.05
-"""Above this share of unsupported visits a policy is not covered (1% is what chance gives)."""
+"""Above this share of unsupported visits a policy is not covered (1% is chance, of vectors)."""
 
 ESCAPING_TIE = 0.05
 """Shares of unlogged next states closer than this count as equal."""

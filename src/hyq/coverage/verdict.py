@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from hyq.coverage.inspection import Comparator, Finding, Inspection
+from hyq.coverage.inspection import UNSUPPORTED_LIMIT, Comparator, Finding, Inspection
 from hyq.coverage.scan import Tally
 
 BEST_SHARE = 0.1
@@ -121,9 +121,11 @@ def _about_policy(found: Inspection, policy: Comparator) -> list[str]:
             if policy.first_unsupported is not None
             else ""
         )
+        why = f"{policy.unsupported:.0%} of its visits have no logged pair nearby{since}"
+        if policy.unsupported <= UNSUPPORTED_LIMIT:
+            why = f"{policy.outside:.0%} of its visits lie outside the span of the logged features"
         return [
-            f"NOT COVERED. Hy-Q is not promised to match this policy, {earns}: "
-            f"{policy.unsupported:.0%} of its visits have no logged pair nearby{since}.",
+            f"NOT COVERED. Hy-Q is not promised to match this policy, {earns}: {why}.",
             "At risk: a finite transfer coefficient C_pi. Log more like this policy, or expect the "
             "online steps to do the exploring.",
         ]
@@ -135,7 +137,8 @@ def _about_policy(found: Inspection, policy: Comparator) -> list[str]:
     if policy.transfer.high > 2 * policy.transfer.value:
         return [
             f"UNSURE. {estimate}. The interval is wide because some actions have too few rows a "
-            "step for so many features: ask for fewer (--features network or fourier).",
+            "step for so many features: log more, or for vectors ask for fewer (--features network "
+            "or fourier).",
         ]
     factor = f"about {max(ratio, 1.0) ** 2:.2g} times the samples of such data"
     if ratio <= WELL:

@@ -223,7 +223,7 @@ def facts(found: Inspection) -> dict[str, str]:
             "policy earns": f"{policy.mean_return:.4g} on {policy.episodes} episodes",
             "relative condition number": f"{_interval(policy.condition)} ({policy.features})",
             "transfer coefficient": _interval(policy.transfer),
-            "visits without support": f"{policy.unsupported:.1%} (1% is chance)",
+            "visits without support": f"{policy.unsupported:.1%} (of vectors, 1% is chance)",
             "visits outside the span": f"{policy.outside:.1%}",
         }
     return shown
