@@ -67,9 +67,7 @@ def run_deep(
         keep_checkpoint: Keep the last state, so that 'hyq resume' can make the run longer.
     """
     refuse_unused(spec.method, spec.settings)
-    check_device(spec.config.device)
-    if tensorboard:
-        check_tensorboard()
+    _check_machine(spec, tensorboard)
     progress = deep.start(spec, out, keep_checkpoint=keep_checkpoint)
     _watch_deep(spec, progress, out, tensorboard)
 
@@ -92,11 +90,16 @@ def run_rnd(
         tensorboard: Write TensorBoard event files too, under OUT/tensorboard.
         keep_checkpoint: Keep the last state, so that 'hyq resume' can make the run longer.
     """
+    _check_machine(spec, tensorboard)
+    progress = rnd.start(spec, out, keep_checkpoint=keep_checkpoint)
+    _watch_deep(spec, progress, out, tensorboard)
+
+
+def _check_machine(spec: DeepRun | RNDRun, tensorboard: bool) -> None:
+    """Refuse what this machine does not have, before anything is made."""
     check_device(spec.config.device)
     if tensorboard:
         check_tensorboard()
-    progress = rnd.start(spec, out, keep_checkpoint=keep_checkpoint)
-    _watch_deep(spec, progress, out, tensorboard)
 
 
 def _watch_deep(

@@ -217,7 +217,17 @@ def play_episodes(
     with closing(actor.scene.make()) as env:
         for number in range(episodes):
             (played,) = _play_together(actor, [env], [number], streams, epsilon)
-            yield played.episode()
+            yield _seen_again(env, played.seed, played.actions)
+
+
+def _seen_again(env: gym.Env[Any, Any], seed: int, actions: Sequence[int]) -> Episode:
+    """Play the moves of an episode once more, and keep all that is seen."""
+    frames, rewards, terminated = [np.array(env.reset(seed=seed)[0])], [], False
+    for action in actions:
+        frame, reward, terminated, _, _ = env.step(action)
+        frames.append(np.array(frame))  # copies: environments may show all frames in one array
+        rewards.append(float(reward))
+    return Episode(np.stack(frames), np.array(actions), np.array(rewards), bool(terminated))
 
 
 def play_returns(actor: Actor, episodes: int, seed: int) -> FloatArray:
@@ -252,8 +262,7 @@ class _Performance:
         self.chance = streams.generator("explore", number)
         frame, info = env.reset(seed=self.seed)
         self.observation = player.see(frame)
-        self.frames, self.rewards = [frame], list[float]()
-        self.over = self.terminated = False
+        self.total, self.over = 0.0, False
         self.actions: list[int] = []
         self.rooms: dict[int, None] = {}
         self._look(info)
@@ -262,9 +271,7 @@ class _Performance:
         """Play one action."""
         frame, reward, terminated, truncated, info = self._env.step(action)
         self.observation = self._player.see(frame)
-        self.frames.append(frame)
-        self.rewards.append(float(reward))
-        self.terminated = bool(terminated)
+        self.total += float(reward)
         self.over = terminated or truncated
         self.actions.append(action)
         self._look(info)
@@ -275,12 +282,7 @@ class _Performance:
 
     def take(self) -> Take:
         """Sum the episode up."""
-        return Take(self.seed, sum(self.rewards), len(self.actions), tuple(self.rooms))
-
-    def episode(self) -> Episode:
-        """Return all that was seen, done and earned."""
-        frames, rewards = np.stack(self.frames), np.array(self.rewards)
-        return Episode(frames, np.array(self.actions), rewards, self.terminated)
+        return Take(self.seed, self.total, len(self.actions), tuple(self.rooms))
 
 
 def _play_together(
