@@ -89,6 +89,16 @@ def test_lost_lives_are_seen_up_to_the_last_but_not_across_episodes() -> None:
         np.testing.assert_array_equal(outcome.life_lost, first | outcome.terminated)
 
 
+def test_lives_may_be_counted_from_the_first_step_on() -> None:
+    class Late(Diary):
+        def reset(self, **given: Any) -> tuple[Array, dict[str, Any]]:
+            return super().reset(**given)[0], {}
+
+    lost = [outcome.life_lost for *_, outcome in walk(Lanes(make_lanes(Late, 3), Streams(0)), 200)]
+    assert not lost[0].any()
+    assert np.any(lost)
+
+
 def test_finished_episodes_have_their_return_and_length() -> None:
     lanes, own = Lanes(make_lanes(Diary, 3), Streams(0)), np.zeros(3)
     finished = 0

@@ -193,9 +193,11 @@ class Lanes:
             self._lives = lives if self._lives is None else np.where(mask, lives, self._lives)
 
     def _lost_life(self, info: dict[str, Any]) -> BoolArray:
-        if self._lives is None or "lives" not in info:
+        before = self._lives
+        if "lives" in info:
+            self._lives = np.asarray(info["lives"])
+        if before is None or self._lives is None:  # some count them only from the first step on
             return np.zeros(self.env.num_envs, dtype=bool)
-        before, self._lives = self._lives, np.asarray(info["lives"])
         return self._lives < before
 
     def arrays(self) -> dict[str, Array]:

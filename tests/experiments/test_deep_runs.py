@@ -1,6 +1,8 @@
 """Deep runs: records, policies, resuming to the bit after any kill, and early refusals."""
 
 import json
+import multiprocessing
+import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -113,6 +115,39 @@ def test_a_longer_run_is_the_one_that_was_as_long_from_the_start(tmp_path: Path)
     assert results(tmp_path / "longer") == results(tmp_path / "whole")
     assert results(tmp_path / "short") == kept
     runs.lengthen(tmp_path / "longer", 1400, tmp_path / "longest")  # it keeps its own as well
+
+
+def test_a_run_killed_before_its_last_checkpoint_can_be_made_longer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its last record is of steps that a longer run has no record at."""
+    short = replace(SMALL, online_steps=696)
+    saved = RingCheckpoint.save
+
+    def killed_at_the_end(self: RingCheckpoint, training: Training, about: Any) -> None:
+        if training.online_steps == 696:
+            raise KeyboardInterrupt
+        saved(self, training, about)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(RingCheckpoint, "save", killed_at_the_end)
+        with pytest.raises(KeyboardInterrupt):
+            list(deep.start(short, tmp_path / "short", checkpoint_seconds=0, keep_checkpoint=True))
+    runs.lengthen(tmp_path / "short", 1200, tmp_path / "longer")
+    list(deep.resume(tmp_path / "longer"))
+    list(deep.start(SMALL, tmp_path / "whole"))
+    assert results(tmp_path / "longer") == results(tmp_path / "whole")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+def test_processes_do_not_hold_the_lock_of_their_run(tmp_path: Path) -> None:
+    """A run that died would be locked for as long as they live on."""
+    steps = deep.start(replace(SMALL, processes=True, lanes=2), tmp_path / "run")
+    next(steps)  # it has been evaluated
+    workers = multiprocessing.active_children()
+    assert len(workers) >= 4
+    opened = [os.readlink(fd) for w in workers for fd in Path(f"/proc/{w.pid}/fd").iterdir()]
+    assert not [path for path in opened if path.endswith("manifest.json")]
 
 
 def test_what_cannot_be_made_longer_says_why(tmp_path: Path) -> None:

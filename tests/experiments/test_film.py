@@ -173,6 +173,8 @@ def test_a_policy_outside_its_run_can_say_how_its_environment_is_made(tmp_path: 
     assert isinstance(actor.scene.make(), gym.wrappers.FlattenObservation)
     assert play_returns(actor, 2, seed=0).tolist() == [4.0, 4.0]
     assert [take.total for take in play_film(actor, 2, seed=0).takes] == [4.0, 4.0]
+    (tmp_path / "manifest.json").write_text("{}")  # of something else
+    assert Actor.load(tmp_path / "policy", "best", "Corridor-v0", wrappers).about == actor.about
     for given in ({"wrappers": wrappers}, {"env_parameters": '{"size": 3}'}):
         with pytest.raises(HyqError, match="give env too"):
             Actor.load(tmp_path / "policy", **given)

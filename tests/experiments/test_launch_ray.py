@@ -40,3 +40,4 @@ def test_a_killed_ray_worker_is_resumed_elsewhere(
     assert killed
     assert outcomes == ["finished"] * len(RUNS)
     assert numbers(directory.path) == undisturbed
+    assert not list(directory.path.rglob("*/checkpoint/*")), "what a run removes is removed here"

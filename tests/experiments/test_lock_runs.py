@@ -10,9 +10,11 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from hyq.core.errors import HyqError
+from hyq.core.types import Array
 from hyq.experiments import lock
 from hyq.experiments.records import RunDirectory
 from hyq.experiments.specs import LockRun
@@ -49,6 +51,18 @@ def test_a_run_writes_its_records_and_summary(tmp_path: Path) -> None:
     assert [row["iteration"] for row in rows] == list(range(1, len(rows) + 1))
     assert rows[-1]["realised_offline_share"] == pytest.approx(0.5)
     assert rows[-1]["depth"] == pytest.approx(6.0)
+
+
+def test_a_confirmation_plays_other_episodes_than_what_it_confirms() -> None:
+    def hold_still(h: int, observation: Array) -> Array:
+        return np.zeros(len(observation), np.int64)
+
+    first, again, other = (
+        lock.examine(hold_still, SMALL, 50, 1, purpose)
+        for purpose in ("examine", "examine", "confirm")
+    )
+    assert first == again
+    assert first != other
 
 
 @pytest.mark.parametrize("stop_after", [1, 2, 3])

@@ -45,6 +45,11 @@ GAME = RNDRun(
 )
 
 
+def test_a_run_of_another_version_is_refused() -> None:
+    with pytest.raises(HyqError, match="has magic, which this version"):
+        rnd.rnd_run({"env": "CartPole-v1", "method": "rnd", "data": None, "magic": 1})
+
+
 def test_a_run_writes_records_and_policies(tmp_path: Path) -> None:
     updates = list(rnd.start(SMALL, tmp_path / "run"))
     summary = updates[-1].summary

@@ -132,6 +132,14 @@ class RingCheckpoint:
         return self._directory / f"part-{number:05d}.safetensors"
 
 
+def about_run(directory: Path) -> dict[str, Any]:
+    """Return what was said of the run when its newest checkpoint was saved."""
+    about: dict[str, Any] = json.loads(
+        load_arrays(directory / "state.safetensors")["about"].tobytes()
+    )
+    return about
+
+
 def _as_bytes(about: Mapping[str, Any]) -> Array:
     return np.frombuffer(json.dumps(about).encode(), np.uint8)
 

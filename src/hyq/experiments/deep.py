@@ -1,9 +1,8 @@
 """Runs of the deep methods on any Gymnasium environment: watched, recorded, killed, resumed."""
 
-import math
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -25,8 +24,11 @@ from hyq.experiments.trainings import (
     Progress,
     as_file_name,
     check_settings,
+    check_watching,
     details,
+    examination_lanes,
     json_object,
+    known_settings,
     record,
     resolved,
     settings_given,
@@ -146,16 +148,9 @@ class DeepRun:
 
     def __post_init__(self) -> None:
         """Refuse what cannot run, before anything is made."""
-        if self.seed < 0 or self.evaluation_episodes < 0 or self.evaluate_every < 1:
-            raise HyqError("seed and evaluation_episodes must not be negative, nor the period 0")
+        check_watching(self)
         if not 0 <= self.evaluation_epsilon <= 1:
             raise HyqError(f"evaluation_epsilon must lie in [0, 1], got {self.evaluation_epsilon}")
-        if self.threshold is not None and not math.isfinite(self.threshold):
-            raise HyqError(f"a threshold must be a number, got {self.threshold}")
-        if self.threshold is not None and not self.evaluation_episodes:
-            raise HyqError("a threshold is reached in evaluations: set evaluation_episodes too")
-        if self.stop_when_solved and self.threshold is None:
-            raise HyqError("stop_when_solved needs a threshold to say what solved means")
         _ = self.parameters
         if not (self.config.online_steps or self.config.pretraining):
             raise HyqError("nothing to learn from: give online_steps, or logs and pretraining")
@@ -230,6 +225,7 @@ def start(
     began = time.perf_counter()
     RunDirectory.check_free(out)
     lanes = spec.lanes_of(spec.config.lanes)  # it may be refused; the logs may take minutes to load
+    examination = examination_lanes(spec)
     logs = spec.logs()
     training = spec.training(lanes, logs)
     manifest = {
@@ -242,7 +238,7 @@ def start(
     }
     directory = RunDirectory.create(out, manifest)
     checkpoint = RingCheckpoint(directory.checkpoint)
-    return record(spec, training, checkpoint, directory, began, checkpoint_seconds)
+    return record(spec, training, examination, checkpoint, directory, began, checkpoint_seconds)
 
 
 def resume(out: Path, checkpoint_seconds: float = 120.0) -> Iterator[Progress]:
@@ -255,26 +251,18 @@ def resume(out: Path, checkpoint_seconds: float = 120.0) -> Iterator[Progress]:
     check_settings(out, manifest, spec)
     began = time.perf_counter()
     lanes = spec.lanes_of(spec.config.lanes)
+    examination = examination_lanes(spec)
     logs = spec.logs()
     if _describe(logs) != manifest["dataset"]:
         raise HyqError(f"the offline data of {out} has changed since the run began")
     checkpoint = RingCheckpoint(directory.checkpoint)
     training = spec.training(lanes, logs)
-    return record(spec, training, checkpoint, directory, began, checkpoint_seconds)
+    return record(spec, training, examination, checkpoint, directory, began, checkpoint_seconds)
 
 
 def deep_run(settings: Mapping[str, Any]) -> DeepRun:
     """Make a spec from what a manifest holds, where tuples have become lists."""
-    unknown = settings.keys() - {field.name for field in fields(DeepRun)}
-    if unknown:
-        raise HyqError(
-            f"the run has {', '.join(sorted(unknown))}, which this version of hyq does not know: "
-            "use the version that its manifest names"
-        )
-    tupled: dict[str, Any] = {
-        k: tuple(v) if isinstance(v, list) else v for k, v in settings.items()
-    }
-    return DeepRun(**tupled)
+    return DeepRun(**known_settings(settings, DeepRun))
 
 
 def _describe(logs: Logs | None) -> dict[str, Any] | None:

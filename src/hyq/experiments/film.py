@@ -21,7 +21,7 @@ from hyq.core.types import Array, FloatArray
 from hyq.data.episodes import Episode
 from hyq.envs.make import make_filmed, make_lanes
 from hyq.experiments.deep import deep_run
-from hyq.experiments.records import RunDirectory
+from hyq.experiments.records import RunDirectory, is_run
 from hyq.experiments.rnd import rnd_run
 from hyq.experiments.trainings import json_object
 from hyq.models.policy import DESCRIPTION, DeepPolicy, Player
@@ -87,7 +87,7 @@ class Actor:
             raise HyqError(f"{path} holds no policy: give a run that has evaluated or ended")
         place = path if is_policy else run / kept_here[0]
         scene, about, draws = None, {"policy": place.name}, False
-        if (run / "manifest.json").exists():
+        if is_run(run):
             manifest = RunDirectory.open(run).manifest
             draws = manifest["experiment"] == "rnd"
             spec = (rnd_run if draws else deep_run)(manifest["spec"])

@@ -6,7 +6,7 @@ task fetches the posted checkpoint and goes on from it on whatever machine is fr
 """
 
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -62,30 +62,34 @@ class Mailbox:
         found = [p for p in home.rglob("*") if p.is_file()] if home.exists() else []
         return {f"runs/{run}/{p.relative_to(home)}": p.read_bytes() for p in found}
 
-    def post(self, files: Files) -> None:
-        """Write files, those that declare others valid after them."""
+    def post(self, files: Files, gone: Collection[str] = ()) -> None:
+        """Write files, those that declare others valid after them; then remove what is gone."""
         for name in sorted(files, key=lambda name: name.endswith(POSTED_LAST)):
             target = self._path / name
             target.parent.mkdir(parents=True, exist_ok=True)
             write_bytes(target, files[name])
+        for name in gone:
+            (self._path / name).unlink(missing_ok=True)
 
 
 def execute_remotely(mailbox: Any, spec: Run) -> Outcome:
     """Run or resume one spec in a scratch directory, posting what changes."""
     with tempfile.TemporaryDirectory() as scratch:
         root = Path(scratch)
+        posted: dict[str, int] = {}
         for name, content in ray.get(mailbox.fetch.remote(spec.id)).items():
             (root / name).parent.mkdir(parents=True, exist_ok=True)
             (root / name).write_bytes(content)
-        posted: dict[str, float] = {}
+            posted[name] = (root / name).stat().st_mtime_ns
 
         def post_changes() -> None:
-            changed = {}
-            for path in root.rglob("*"):
-                if path.is_file() and posted.get(str(path)) != (stamp := path.stat().st_mtime_ns):
-                    changed[str(path.relative_to(root))] = path.read_bytes()
-                    posted[str(path)] = stamp
-            ray.get(mailbox.post.remote(changed))
+            found = {str(p.relative_to(root)): p for p in root.rglob("*") if p.is_file()}
+            stamps = {name: path.stat().st_mtime_ns for name, path in found.items()}
+            changed = {n: found[n].read_bytes() for n, at in stamps.items() if posted.get(n) != at}
+            gone = posted.keys() - stamps.keys()
+            ray.get(mailbox.post.remote(changed, sorted(gone)))
+            posted.clear()
+            posted.update(stamps)
 
         outcome = execute(root, spec, after_each=post_changes)
         post_changes()

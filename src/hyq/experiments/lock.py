@@ -74,7 +74,9 @@ def _run(
         for step in algorithm.run(env, dataset, Streams(spec.seed), saved):
             examined = examine(step.policy, spec, spec.evaluation_episodes, step.iteration)
             if solved := examined.mean_return >= enough:
-                examined = examine(step.policy, spec, CONFIRMING_EPISODES, step.iteration)
+                examined = examine(
+                    step.policy, spec, CONFIRMING_EPISODES, step.iteration, purpose="confirm"
+                )
                 solved = examined.mean_return >= enough
             row = _row(step, examined)
             directory.append(row)
@@ -128,10 +130,12 @@ class Examination:
     """Steps, on average, before the first mistake."""
 
 
-def examine(policy: Policy, spec: LockRun, episodes: int, iteration: int) -> Examination:
-    """Play `episodes` episodes."""
+def examine(
+    policy: Policy, spec: LockRun, episodes: int, iteration: int, purpose: str = "examine"
+) -> Examination:
+    """Play `episodes` episodes, other ones for every purpose."""
     env = CombinationLockVector(episodes, **lock_parameters(spec.lock))
-    seed = Streams(spec.seed).integer("examine", episodes, iteration)
+    seed = Streams(spec.seed).integer(purpose, episodes, iteration)
     total, depth = np.zeros(episodes), np.zeros(episodes)
     for rows, lanes in lockstep(env, policy, spec.horizon, seed):
         total[lanes] += rows.reward

@@ -51,7 +51,7 @@ class RunDirectory:
     @classmethod
     def check_free(cls, path: Path) -> None:
         """Refuse a path that is taken, before time is spent on what would go there."""
-        if _is_run(path) and cls(path).summary is None:
+        if is_run(path) and cls(path).summary is None:
             raise HyqError(
                 f"{path} holds an unfinished run: go on with 'hyq resume {path}' or choose another"
             )
@@ -60,7 +60,7 @@ class RunDirectory:
     @classmethod
     def open(cls, path: Path) -> "RunDirectory":
         """Open a run that exists."""
-        if not _is_run(path):
+        if not is_run(path):
             raise HyqError(f"{path} is not a run: it has no manifest.json of one")
         return cls(path)
 
@@ -149,7 +149,7 @@ def _git(*words: str) -> str | None:
     return answer.stdout.strip()
 
 
-def _is_run(path: Path) -> bool:
+def is_run(path: Path) -> bool:
     """Tell a run from whatever else lies there; datasets have manifests too."""
     manifest = path / "manifest.json"
     return manifest.is_file() and "experiment" in read_json(manifest)

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,8 +21,11 @@ from hyq.experiments.trainings import (
     Progress,
     as_file_name,
     check_settings,
+    check_watching,
     details,
+    examination_lanes,
     json_object,
+    known_settings,
     record,
     resolved,
     settings_given,
@@ -101,12 +104,7 @@ class RNDRun:
 
     def __post_init__(self) -> None:
         """Refuse what cannot run, before anything is made."""
-        if self.seed < 0 or self.evaluation_episodes < 0 or self.evaluate_every < 1:
-            raise HyqError("seed and evaluation_episodes must not be negative, nor the period 0")
-        if self.threshold is not None and not self.evaluation_episodes:
-            raise HyqError("a threshold is reached in evaluations: set evaluation_episodes too")
-        if self.stop_when_solved and self.threshold is None:
-            raise HyqError("stop_when_solved needs a threshold to say what solved means")
+        check_watching(self)
         _ = self.parameters, self.config
 
     @property
@@ -169,6 +167,7 @@ def start(
     """Run `spec` into the new directory `out`."""
     began = time.perf_counter()
     RunDirectory.check_free(out)
+    examination = examination_lanes(spec)
     training = spec.training()
     manifest = {
         "experiment": "rnd",
@@ -180,7 +179,7 @@ def start(
     }
     directory = RunDirectory.create(out, manifest)
     checkpoint = StateCheckpoint(directory.checkpoint)
-    return record(spec, training, checkpoint, directory, began, checkpoint_seconds)
+    return record(spec, training, examination, checkpoint, directory, began, checkpoint_seconds)
 
 
 def resume(out: Path, checkpoint_seconds: float = 120.0) -> Iterator[Progress]:
@@ -191,16 +190,13 @@ def resume(out: Path, checkpoint_seconds: float = 120.0) -> Iterator[Progress]:
         raise HyqError(f"{out} is finished: its result is in {out / 'summary.json'}")
     spec = rnd_run(directory.manifest["spec"])
     check_settings(out, directory.manifest, spec)
+    examination = examination_lanes(spec)
+    training = spec.training()
     checkpoint = StateCheckpoint(directory.checkpoint)
-    return record(spec, spec.training(), checkpoint, directory, began, checkpoint_seconds)
+    return record(spec, training, examination, checkpoint, directory, began, checkpoint_seconds)
 
 
 def rnd_run(settings: Mapping[str, Any]) -> RNDRun:
     """Make a spec from what a manifest holds, where tuples have become lists."""
-    known = {field.name for field in fields(RNDRun)}
-    tupled: dict[str, Any] = {
-        name: tuple(value) if isinstance(value, list) else value
-        for name, value in settings.items()
-        if name in known
-    }
-    return RNDRun(**tupled)
+    own = {name: value for name, value in settings.items() if name not in ("method", "data")}
+    return RNDRun(**known_settings(own, RNDRun))

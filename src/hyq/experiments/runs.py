@@ -1,13 +1,16 @@
 """Every kind of run, started and resumed the same way."""
 
+import json
+import math
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 from hyq.core.errors import HyqError
-from hyq.core.files import new_directory, write_json
+from hyq.core.files import new_directory, write_bytes, write_json
 from hyq.experiments import deep, lock, rnd, trainings
+from hyq.experiments.checkpoint import about_run
 from hyq.experiments.deep import DeepRun
 from hyq.experiments.records import RunDirectory, circumstances
 from hyq.experiments.rnd import RNDRun
@@ -66,7 +69,10 @@ def lengthen(out: Path, online_steps: int, into: Path) -> None:
             for part in ("checkpoint", "best", "tensorboard"):
                 if (out / part).exists():
                     shutil.copytree(out / part, draft / part)
-            shutil.copy(out / "records.jsonl", draft)
+            # What was recorded after the checkpoint is made again, perhaps at other steps.
+            whole = about_run(earlier.checkpoint).get("reports", math.inf)
+            kept = [json.dumps(row) for row in earlier.rows if row["iteration"] <= whole]
+            write_bytes(draft / "records.jsonl", "".join(f"{row}\n" for row in kept).encode())
             spec = {**manifest["spec"], "online_steps": online_steps, "stop_when_solved": False}
             continues = {"run": str(out), "commit": manifest["commit"]}
             told = {"spec": spec, "settings": settings, "continues": continues}

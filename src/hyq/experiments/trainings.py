@@ -6,6 +6,7 @@ kept (`Checkpoint`); `record` does the rest, the same for all of them.
 
 import hashlib
 import json
+import math
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -148,6 +149,7 @@ class Progress:
 def record(
     spec: TrainingRun[T],
     training: T,
+    examination: VectorEnv | None,
     checkpoint: Checkpoint[T],
     directory: RunDirectory,
     began: float,
@@ -156,7 +158,7 @@ def record(
     """Train to the end, from the checkpoint if there is one: judge, record, save now and then."""
     with directory.only_writer():
         saved = checkpoint.load(training)
-        judge = Judge(spec, training, directory.path, saved)
+        judge = Judge(spec, training, examination, directory.path, saved)
         earlier = saved.get("elapsed", 0.0)
         last_saved = time.perf_counter()
         for report in training.run():
@@ -171,27 +173,44 @@ def record(
                 directory.finish(summary)
                 due = directory.keeps_checkpoint
             if due:
-                checkpoint.save(training, {**judge.state(), "elapsed": elapsed})
+                about = {**judge.state(), "elapsed": elapsed, "reports": report.number}
+                checkpoint.save(training, about)
                 last_saved = time.perf_counter()
             yield Progress(row, summary)
             if summary:
                 return
 
 
+def examination_lanes(spec: TrainingRun[Any]) -> VectorEnv | None:
+    """Make the environments that policies are judged on, if any are.
+
+    To be called before the training is made and before its run is locked: processes that are
+    started later would wait for ever for PyTorch's threads, which do not outlive a fork, and would
+    hold the lock as well.
+    """
+    episodes = spec.evaluation_episodes
+    return spec.lanes_of(lanes_to_play(episodes)) if episodes else None
+
+
 class Judge(Generic[T]):
     """Plays the policy on environments of its own, and keeps the best one seen."""
 
     def __init__(
-        self, spec: TrainingRun[T], training: T, out: Path, saved: Mapping[str, Any]
+        self,
+        spec: TrainingRun[T],
+        training: T,
+        examination: VectorEnv | None,
+        out: Path,
+        saved: Mapping[str, Any],
     ) -> None:
         """Go on from what was judged before an interruption."""
         self._spec, self._training, self._out = spec, training, out
+        self._examination = examination
         self.best: float | None = saved.get("best")
         self.last: float | None = saved.get("last")
         self.solved_at: int | None = saved.get("solved_at")
         self.recent: deque[float] = deque(saved.get("recent", ()), maxlen=100)
         """Returns of the newest training episodes."""
-        self._env: VectorEnv | None = None
 
     def state(self) -> dict[str, Any]:
         """Return what to keep in a checkpoint."""
@@ -210,9 +229,9 @@ class Judge(Generic[T]):
             judged["recent_return"] = float(np.mean(self.recent))
         spec = self._spec
         due = report.number % spec.evaluate_every == 0 or spec.is_over(report)
-        if not (spec.evaluation_episodes and due):
+        if self._examination is None or not due:
             return judged
-        returns = self._play(spec.evaluation_episodes, "evaluate", report.number)
+        returns = self._play(self._examination, spec.evaluation_episodes, "evaluate", report.number)
         self.last = float(returns.mean())
         judged["eval_return"] = self.last
         # Of equals the last one: it has learned from more.
@@ -220,18 +239,16 @@ class Judge(Generic[T]):
             self.best = self.last
             self._training.policy().save(self._out / "best")
         if spec.threshold is not None and self.solved_at is None and self.last >= spec.threshold:
-            fresh = self._play(CONFIRMING_EPISODES, "confirm", report.number)
+            fresh = self._play(self._examination, CONFIRMING_EPISODES, "confirm", report.number)
             judged["confirming_return"] = float(fresh.mean())
             if fresh.mean() >= spec.threshold:
                 self.solved_at = report.online_steps
         return judged
 
-    def _play(self, episodes: int, name: str, number: int) -> FloatArray:
-        if self._env is None:
-            self._env = self._spec.lanes_of(lanes_to_play(self._spec.evaluation_episodes))
+    def _play(self, lanes: VectorEnv, episodes: int, name: str, number: int) -> FloatArray:
         config, streams = self._spec.config, Streams(self._spec.seed).below(name, number)
         return play(
-            self._env,
+            lanes,
             self._spec.player(self._training, streams.generator("explore")),
             episodes,
             streams,
@@ -279,6 +296,29 @@ def json_object(text: str) -> dict[str, Any]:
     if not isinstance(parameters, dict):
         raise HyqError(f"env_parameters must be a JSON object, got {text!r}")
     return parameters
+
+
+def check_watching(spec: TrainingRun[Any]) -> None:
+    """Refuse a spec that could not be watched as it says."""
+    if spec.seed < 0 or spec.evaluation_episodes < 0 or spec.evaluate_every < 1:
+        raise HyqError("seed and evaluation_episodes must not be negative, nor the period 0")
+    if spec.threshold is not None and not math.isfinite(spec.threshold):
+        raise HyqError(f"a threshold must be a number, got {spec.threshold}")
+    if spec.threshold is not None and not spec.evaluation_episodes:
+        raise HyqError("a threshold is reached in evaluations: set evaluation_episodes too")
+    if spec.stop_when_solved and spec.threshold is None:
+        raise HyqError("stop_when_solved needs a threshold to say what solved means")
+
+
+def known_settings(settings: Mapping[str, Any], spec: type[Any]) -> dict[str, Any]:
+    """Return what a manifest holds as fields of a spec: lists were tuples there."""
+    unknown = settings.keys() - {field.name for field in fields(spec)}
+    if unknown:
+        raise HyqError(
+            f"the run has {', '.join(sorted(unknown))}, which this version of hyq does not know: "
+            "use the version that its manifest names"
+        )
+    return {name: tuple(v) if isinstance(v, list) else v for name, v in settings.items()}
 
 
 def settings_given(spec: Any, settings: type[Any], also: Collection[str] = ()) -> dict[str, Any]:
