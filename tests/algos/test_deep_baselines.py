@@ -317,6 +317,9 @@ def test_settings_that_do_nothing_are_refused(
 def test_what_a_method_does_not_have_may_be_turned_off() -> None:
     """Transitions without order ask for it, whatever learns from them."""
     refuse_unused("bc", {"n_step_offline": 1, "log_end_terminates": False})
+    refuse_unused("dqn", {"pessimism": 0.0, "pretraining": 0})
+    refuse_unused("dqn", {"pessimism": "0"})
+    refuse_unused("offline", {"epsilon": 0.0})
 
 
 def unequal(one: dict[str, Any], other: dict[str, Any]) -> bool:

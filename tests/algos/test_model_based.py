@@ -1,5 +1,6 @@
 """The model-based hybrid against tables by hand, fitted Q-iteration, and exact optima."""
 
+import gymnasium as gym
 import numpy as np
 import pytest
 
@@ -161,3 +162,11 @@ def test_impossible_settings_are_refused() -> None:
         ModelBasedConfig(offline_share=1.5)
     with pytest.raises(HyqError):
         LinearModel(3, ridge=0.0)
+
+
+def test_actions_that_do_not_begin_at_zero_are_refused() -> None:
+    env = make_tabular_vector(4)
+    env.single_action_space = gym.spaces.Discrete(3, start=1)
+    algorithm = ModelBased(TabularModel(5, 3))
+    with pytest.raises(HyqError, match="counted from 0"):
+        next(algorithm.run(env, logged(make_tabular_vector(30), 0), Streams(0)))

@@ -359,3 +359,10 @@ def test_settings_that_cannot_run_are_refused(settings: dict[str, Any], says: st
         configured("default", **settings)
     with pytest.raises(HyqError, match="no preset"):
         configured("magic")
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_learning_that_diverges_ends_with_a_word() -> None:
+    hopeless = replace(SMALL, learning_rate=1e18)
+    with pytest.raises(HyqError, match="diverged"):
+        list(Training(hopeless, make_lanes(Corridor, 8), Streams(0)).run())

@@ -3,11 +3,14 @@
 import errno
 import os
 import threading
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+from hyq.core.choices import make_whole
 from hyq.core.errors import HyqError
 from hyq.core.files import append_line, locked, new_directory, read_json, write_bytes, write_json
 from hyq.core.images import shrink
@@ -194,3 +197,24 @@ def test_a_directory_below_a_file_is_refused(tmp_path: Path) -> None:
         write_bytes(tmp_path / "nowhere" / "file", b"")
     with pytest.raises(HyqError, match="cannot write"), locked(tmp_path / "file" / "lock"):
         pass
+
+
+@dataclass(frozen=True)
+class Counted:
+    steps: int = 1
+    share: float = 0.5
+
+    def __post_init__(self) -> None:
+        make_whole(self)
+
+
+@pytest.mark.parametrize("given", [1e3, np.float32(1000), np.int64(1000), 1000])
+def test_whole_numbers_may_be_written_in_any_way(given: Any) -> None:
+    steps = Counted(given, 0.25).steps
+    assert (steps, type(steps)) == (1000, int)
+
+
+@pytest.mark.parametrize("given", [0.5, "1000", float("inf"), float("nan"), None])
+def test_what_is_no_whole_number_is_refused(given: Any) -> None:
+    with pytest.raises(HyqError, match="steps must be a whole number"):
+        Counted(given)

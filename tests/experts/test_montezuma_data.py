@@ -221,5 +221,7 @@ def test_export_to_minari_loses_nothing(
         np.testing.assert_array_equal(one.life_lost, found.infos["life_lost"][1:])
         assert bool(found.terminations[-1]) == one.terminated
         assert bool(found.truncations[-1]) != one.terminated
+    with pytest.raises(HyqError, match="is none of the 2 from 1 on"):
+        export_minari(episodes, "hyq/other-v0", actions=2, first_action=1)
     with pytest.raises(HyqError, match="Minari refused"):
         export_minari(episodes, "hyq/test-v0", actions=18)

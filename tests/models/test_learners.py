@@ -246,6 +246,16 @@ def test_images_of_any_layout_are_seen_alike(
     np.testing.assert_allclose(seen, expected, atol=1e-5)
 
 
+@pytest.mark.parametrize("shape", [(2, 42, 42), (2, 42, 42, 3)])
+def test_one_scaling_serves_every_frame_of_a_stack(shape: tuple[int, ...]) -> None:
+    rng = np.random.default_rng(0)
+    frame = InputScaling(*rng.random((2, *shape[1:]), dtype=np.float32))
+    every = InputScaling(*(np.repeat(part[None], 2, axis=0) for part in vars(frame).values()))
+    rows = rng.integers(256, size=(ROWS, *shape), dtype=np.uint8)
+    one, each = (in_torch(replace(IMAGES, shape=shape, scaling=s)) for s in (frame, every))
+    np.testing.assert_array_equal(one.outputs(rows), each.outputs(rows))
+
+
 @pytest.mark.parametrize("shape", [(2, 42, 42), (42, 42, 3), (2, 42, 42, 3)])
 def test_standard_pixels_are_scaled_each_by_itself_in_any_layout(shape: tuple[int, ...]) -> None:
     rng = np.random.default_rng(0)
@@ -339,6 +349,14 @@ def test_scalings_bring_observations_near_the_unit_range() -> None:
     scaled = (sample - standard.shift) * standard.scale
     np.testing.assert_allclose(scaled.mean(axis=0), 0.0, atol=1e-3)
     np.testing.assert_allclose(scaled.std(axis=0), [1.0, 1.0, 0.0], atol=1e-3)
+    still = InputScaling.box(np.zeros(2), np.array([0.0, 1.0]))
+    np.testing.assert_array_equal(still.scale, [1.0, 2.0])
+    for alone in (
+        InputScaling.box(np.array(0.0), np.array(4.0)),
+        InputScaling.standard(np.arange(4.0)),
+    ):
+        assert isinstance(alone.shift, np.ndarray)
+        assert isinstance(alone.scale, np.ndarray)
     pixels = InputScaling.pixels()
     np.testing.assert_allclose((np.array([0, 255]) - pixels.shift) * pixels.scale, [0, 1])
 

@@ -27,6 +27,11 @@ def test_each_member_is_a_network_of_its_own() -> None:
     torch.testing.assert_close(together[1], by_hand)
 
 
+def test_observations_may_be_whole_numbers() -> None:
+    x = torch.from_numpy(np.random.default_rng(1).integers(9, size=(3, 6, 4)))
+    torch.testing.assert_close(SHAPE(parameters(), x), SHAPE(parameters(), x.float()))
+
+
 def test_what_a_step_leads_to_is_judged_by_the_next_member() -> None:
     theta = parameters()
     x = torch.from_numpy(np.random.default_rng(1).normal(size=(3, 6, 4)).astype(np.float32))

@@ -328,14 +328,16 @@ def refuse_unused(method: str, given: Mapping[str, Any]) -> None:
 
     What turns something off may be said of a method that does not have it.
     """
-    off = DeepConfig()
+    usual = DeepConfig()
+    off = {"pretraining": 0, "epsilon": schedule(0.0)}
     of_others = {
         name for other, about in DEEP_METHODS.items() if other != method for name in about.own
     }
     idle = sorted(
         name
         for name in of_others.union(DEEP_METHODS[method].unused).intersection(given)
-        if given[name] != getattr(off, name)
+        if (schedule(given[name]) if name in SCHEDULES else given[name])
+        not in (getattr(usual, name), off.get(name))
     )
     if idle:
         raise HyqError(f"{method} makes no use of {', '.join(idle)}: leave out what does nothing")

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from hyq.core.choices import check_choices
+from hyq.core.choices import check_choices, make_whole
 from hyq.core.errors import HyqError
 from hyq.core.schedules import PiecewiseLinear, schedule
 from hyq.data.hybrid import MixForm
@@ -118,6 +118,7 @@ class DeepConfig:
     def __post_init__(self) -> None:
         """Refuse settings that cannot run."""
         check_choices(self)
+        make_whole(self)
         positive = ("n_value", "n_target", "batch_size", "n_step", "n_step_offline", "lanes")
         for name in (*positive, "hold", "buffer_size", "stack", "shrink_by", "report_every"):
             if getattr(self, name) < 1:

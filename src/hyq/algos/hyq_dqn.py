@@ -275,7 +275,7 @@ class Training:
         assert self.replay.offline is not None
         replay = self.replay.offline.replay
         slots = np.flatnonzero(replay.priorities())
-        return replay.gather(slots[:: max(1, len(slots) // about)], 1, 1.0).observation
+        return replay.observations(slots[:: max(1, len(slots) // about)])
 
     def _scaled(self, reward: FloatArray) -> FloatArray:
         return signed_log(reward) if self.config.reward == "signed-log" else reward

@@ -27,6 +27,7 @@ from hyq.data.mix import mixing_weights
 from hyq.data.online import OnlineStore
 from hyq.models.base import F, FunctionClass
 from hyq.models.linear import LinearClass, LinearFunction
+from hyq.models.stack import action_count
 from hyq.models.tabular import TabularClass, TabularFunction
 from hyq.rollout import VectorEnv
 
@@ -57,7 +58,8 @@ class ModelBasedConfig:
     offline_share: float | None = 0.5
     """Weight of the offline data in every fit: one half in Ross and Bagnell; None pools rows."""
     value_range: Range = (0.0, 1.0)
-    """Planned values are kept inside this range, [0, V_max], whatever the model says."""
+    """What a plan expects of the next state is kept inside this range, [0, V_max], whatever the
+    model says."""
 
     def __post_init__(self) -> None:
         """Refuse settings that mean nothing."""
@@ -82,6 +84,7 @@ class ModelBased(Generic[F]):
         self, env: VectorEnv, offline: Dataset, streams: Streams, state: HyQState[F] | None = None
     ) -> Iterator[Step[HyQState[F]]]:
         """Alternate between collecting with the planned policy and planning in a new model."""
+        action_count(env.single_action_space)  # plans count actions from 0
         how = HyQConfig(collection="q-type", value_range=self.config.value_range)
         if state is None:
             zeros = (self.model.values.zero(),) * offline.horizon

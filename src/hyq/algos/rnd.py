@@ -24,7 +24,7 @@ import numpy as np
 
 from hyq.algos.base import Snapshot
 from hyq.algos.hyq_dqn import Report
-from hyq.core.choices import check_choices
+from hyq.core.choices import check_choices, make_whole
 from hyq.core.errors import HyqError
 from hyq.core.moments import RunningMoments
 from hyq.core.seeding import Streams
@@ -113,6 +113,7 @@ class RNDConfig:
     def __post_init__(self) -> None:
         """Refuse settings that cannot run."""
         check_choices(self)
+        make_whole(self)
         counts = ("lanes", "rollout", "epochs", "minibatches", "stack", "shrink_by", "features")
         for name in ("online_steps", *counts, "report_every"):
             if getattr(self, name) < 1:
@@ -268,6 +269,11 @@ def ppo_improvement(
     )
 
 
+def _refuse_divergence(gradient_norm: float) -> None:
+    if not math.isfinite(gradient_norm):
+        raise HyqError("learning has diverged: lower learning_rate")
+
+
 class Distillation:
     """The target, the predictor that chases it, and the moments that normalise what both see."""
 
@@ -315,7 +321,7 @@ class Distillation:
     def learn(self, frames: Array, features: FloatArray, learning_rate: float) -> float:
         """Take one step of the predictor towards the features; return its loss before."""
         error = self._predictor.forward(self.normalised(frames)) - features
-        self._predictor.step(2 * error / error.size, learning_rate)
+        _refuse_divergence(self._predictor.step(2 * error / error.size, learning_rate))
         return float(np.square(error).mean())
 
     def arrays(self) -> dict[str, Array]:
@@ -552,7 +558,7 @@ class Training:
         config = self.config
         outputs = self.learner.forward(batch.observation)
         wanted = ppo_improvement(outputs, batch, config.clip, config.entropy)
-        self.learner.step(wanted.gradient, config.learning_rate)
+        _refuse_divergence(self.learner.step(wanted.gradient, config.learning_rate))
         self._watch(
             entropy=wanted.entropy,
             clipped=wanted.clipped,

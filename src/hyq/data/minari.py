@@ -12,13 +12,24 @@ from hyq.data.episodes import Episode, Episodes
 
 
 def export_minari(
-    episodes: Episodes, dataset_id: str, actions: int, data_format: str = "arrow"
+    episodes: Episodes,
+    dataset_id: str,
+    actions: int,
+    data_format: str = "arrow",
+    first_action: int = 0,
 ) -> Any:
     """Write episodes as a Minari dataset without loss, and return it.
 
     Minari by default stores images as JPEG, which changes pixels; this turns that off. Where a life
-    was lost goes into each step's info. `actions` is the number of the environment's actions.
+    was lost goes into each step's info. `actions` is the number of the environment's actions, the
+    first of which is `first_action`.
     """
+    beyond = (episodes.action < first_action) | (episodes.action >= first_action + actions)
+    if beyond.any():
+        raise HyqError(
+            f"action {int(episodes.action[beyond.argmax()])} is none of the {actions} from "
+            f"{first_action} on: give the environment's number of actions and its first one"
+        )
     try:
         import minari  # noqa: PLC0415
         from minari.data_collector import EpisodeBuffer  # noqa: PLC0415
@@ -36,7 +47,7 @@ def export_minari(
                 dataset_id,
                 buffers,
                 observation_space=_observation_space(episodes),
-                action_space=gym.spaces.Discrete(actions),
+                action_space=gym.spaces.Discrete(actions, start=first_action),
                 data_format=data_format,
                 description=json.dumps(dict(episodes.provenance)),
                 jpeg_encoding=False,

@@ -186,7 +186,7 @@ class Replay:
         last = path[rows, taken - 1]
         reward = (self._columns["reward"][path] * share * reached) @ gamma ** (steps - 1.0)
         discount = gamma**taken * continues[rows, taken - 1]
-        observation, next_observation = self._stacks(np.stack([slots, last]))
+        observation, next_observation = self.observations(np.stack([slots, last]))
         return Transitions(
             observation,
             self._columns["action"][path[:, 0]].astype(np.int64),
@@ -195,6 +195,14 @@ class Replay:
             next_observation,
         )
 
+    def observations(self, slots: IntArray) -> Array:
+        """Return observations with those before them; before an episode's first it is repeated."""
+        if self.stack == 1:
+            return self._frames.get(slots)
+        lanes, position = np.divmod(slots[..., None], self.length)
+        back = np.minimum(np.arange(self.stack)[::-1], self._columns["age"][slots][..., None])
+        return self._frames.get(self._slots(lanes, position - back))
+
     def _gather_single(self, slots: IntArray, gamma: float) -> Transitions:
         """Return single-step transitions: what `gather` would, in a quarter of its time."""
         columns, following = self._columns, slots + 1
@@ -202,7 +210,7 @@ class Replay:
         age = columns["age"][following]
         if not age.all():
             raise ValueError(f"slot {int(slots[age.argmin()])} holds no transition")
-        observation, next_observation = self._stacks(np.array((slots, following)))
+        observation, next_observation = self.observations(np.array((slots, following)))
         discount = gamma * columns["continues"][following]
         return Transitions(
             observation,
@@ -332,14 +340,6 @@ class Replay:
         # A new episode begins at age 0, and from then on its ages lag behind.
         same_episode = age[path] == age[slots][:, None] + steps
         return same_episode & (steps <= ahead[:, None])
-
-    def _stacks(self, slots: IntArray) -> Array:
-        """Return observations with those before them; before an episode's first it is repeated."""
-        if self.stack == 1:
-            return self._frames.get(slots)
-        lanes, position = np.divmod(slots[..., None], self.length)
-        back = np.minimum(np.arange(self.stack)[::-1], self._columns["age"][slots][..., None])
-        return self._frames.get(self._slots(lanes, position - back))
 
     def _drawable(self, slots: IntArray) -> BoolArray:
         """Tell which slots have a transition and are not in the shadow of the write head."""

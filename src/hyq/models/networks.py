@@ -75,17 +75,19 @@ class InputScaling:
     @classmethod
     def box(cls, low: Array, high: Array) -> "InputScaling":
         """Map a bounded box to [-1, 1]."""
-        width = np.maximum(high.astype(np.float64) - low, 1e-8)
-        middle = low + width / 2
-        return cls(middle.astype(np.float32), (2 / width).astype(np.float32))
+        width = np.asarray(high, np.float64) - low
+        # A feature that should never change is left as large as it is, in case it does.
+        scale = np.divide(2.0, width, out=np.ones_like(width), where=width > 0)
+        middle = np.asarray(low + width / 2, np.float32)
+        return cls(middle, scale.astype(np.float32))
 
     @classmethod
     def standard(cls, sample: Array) -> "InputScaling":
         """Give every feature of a sample zero mean and, where it varies, unit variance."""
         deviation = sample.std(axis=0, dtype=np.float64)
         scale: FloatArray = np.where(deviation > 1e-6, 1 / np.maximum(deviation, 1e-6), 1.0)
-        mean = sample.mean(axis=0, dtype=np.float64)
-        return cls(mean.astype(np.float32), scale.astype(np.float32))
+        mean = np.asarray(sample.mean(axis=0, dtype=np.float64), np.float32)
+        return cls(mean, scale.astype(np.float32))
 
     @classmethod
     def standard_pixels(cls, sample: Array) -> "InputScaling":
@@ -211,8 +213,8 @@ class TorchNetwork(nn.Module):
         self.shifts = bool(network.scaling.shift.any())
         for name, values in (("shift", network.scaling.shift), ("scale", network.scaling.scale)):
             tensor = torch.from_numpy(values)
-            if self.image_shape is not None and values.ndim:  # one for each pixel
-                tensor = self._as_image(tensor)
+            if self.image_shape is not None and values.ndim:  # one for each pixel, of every frame
+                tensor = self._as_image(tensor.expand(network.shape))
             self.register_buffer(name, tensor, persistent=False)
 
     def forward(self, observation: torch.Tensor) -> torch.Tensor:
@@ -291,7 +293,8 @@ def suitable_scaling(
             return InputScaling.standard_pixels(logged(5000))
         return InputScaling.pixels()
     if logged is not None:
-        return InputScaling.standard(logged(100_000))
+        # Many, but no more numbers than fit into memory where each observation has thousands.
+        return InputScaling.standard(logged(min(100_000, 20_000_000 // math.prod(space.shape) + 1)))
     if space.is_bounded() and np.abs([space.low, space.high]).max() < 1e3:
         return InputScaling.box(space.low, space.high)
     shape = space.shape

@@ -64,7 +64,7 @@ class Stack:
     def __call__(self, parameters: torch.Tensor, inputs: torch.Tensor) -> torch.Tensor:
         """Run member i on `inputs[i]`: (members, n, inputs) to (members, n, outputs)."""
         *first, (weight, bias) = self.layers(parameters)
-        activation = inputs
+        activation = inputs.to(parameters.dtype)  # observations may be whole numbers
         for hidden_weight, hidden_bias in first:
             activation = relu(torch.baddbmm(hidden_bias, activation, hidden_weight))
         return torch.baddbmm(bias, activation, weight)
