@@ -147,3 +147,25 @@ def test_a_deep_policy_is_to_be_played(place: str, tmp_path: Path) -> None:
     DeepPolicy(network, {}).save(tmp_path / "run" / place)
     with pytest.raises(HyqError, match=r"deep policy.* let it play"):
         load_policy(tmp_path / "run")
+
+
+def test_a_value_stays_within_what_the_rewards_can_add_up_to(tmp_path: Path) -> None:
+    """Few rows fit anything, and what they say far away from them is nonsense."""
+    rng = np.random.default_rng(0)
+    rows = 10
+    logged = Transitions(
+        rng.normal(size=(rows, 4)),
+        rng.integers(2, size=rows),
+        rng.random(rows),
+        np.ones(rows),
+        100 * rng.normal(size=(rows, 4)),
+    )
+    Dataset(logged, np.repeat([0, 1], rows // 2), {}).save(tmp_path / "data")
+    layers = ((torch.from_numpy(rng.normal(size=(2, 4))).float(), torch.zeros(2)),)
+    save_policy(tmp_path / "policy", [MLPFunction(layers, 2, (-np.inf, np.inf))] * 2)
+    kept, free = (
+        evaluate_saved(tmp_path / "policy", tmp_path / "data", features="raw", value_range=within)
+        for within in (None, (-np.inf, np.inf))
+    )
+    assert abs(kept.value.value) < 4.0
+    assert abs(free.value.value) > 10.0, "or the bounds are not what kept it"

@@ -109,6 +109,13 @@ def choose_features(
     return Features(kind, actions or 1, width + 1, raw, bool(actions))
 
 
+def fitting_features(policy: SavedPolicy) -> FeatureKind:
+    """Return the features that a policy's values were linear in, as far as they are known."""
+    first = policy.functions[0]
+    layered = isinstance(first, MLPFunction) and bool(first.layers)
+    return "network" if layered or isinstance(first, BlockFunction) else "raw"
+
+
 def _network(policy: SavedPolicy | None, actions: int) -> Features:
     if policy is None:
         raise HyqError("network features are a policy's last layer: name one with --policy")

@@ -20,7 +20,13 @@ from hyq.core.seeding import Streams
 from hyq.core.targets import optimality_target
 from hyq.core.types import Array, FloatArray, IntArray
 from hyq.coverage.estimate import NORMAL_95, Interval
-from hyq.coverage.features import FeatureKind, Features, check_pairs, choose_features
+from hyq.coverage.features import (
+    FeatureKind,
+    Features,
+    check_pairs,
+    choose_features,
+    fitting_features,
+)
 from hyq.coverage.policy import SavedPolicy, load_policy
 from hyq.data.dataset import Dataset
 from hyq.rollout import Policy
@@ -49,12 +55,16 @@ def evaluate_saved(
     policy: Path,
     data: Path,
     *,
-    features: FeatureKind = "raw",
+    features: FeatureKind | None = None,
     replicates: int = 100,
     seed: int = 0,
-    value_range: tuple[float, float] = (-np.inf, np.inf),
+    value_range: tuple[float, float] | None = None,
 ) -> Evaluation:
-    """Judge the policy saved in one directory on the dataset in another."""
+    """Judge the policy saved in one directory on the dataset in another.
+
+    By default values are linear in the last layer of the policy's network, where it has one, and
+    kept within what the logged rewards can add up to.
+    """
     saved, dataset = load_policy(policy), Dataset.load(data)
     if saved.horizon != dataset.horizon:
         raise HyqError(f"the policy knows {saved.horizon} steps, the dataset has {dataset.horizon}")
@@ -68,7 +78,7 @@ def evaluate_saved(
         states = int(max(rows.observation.max(), rows.next_observation.max())) + 1
         check_pairs(states, actions)
     chosen = choose_features(
-        features,
+        features or fitting_features(saved),
         rows.observation[pilot],
         rows.action[pilot],
         actions,
@@ -77,8 +87,20 @@ def evaluate_saved(
         saved,
     )
     return fitted_q_evaluation(
-        dataset, saved, chosen, Streams(seed), replicates=replicates, value_range=value_range
+        dataset,
+        saved,
+        chosen,
+        Streams(seed),
+        replicates=replicates,
+        value_range=value_range or _possible_returns(dataset),
     )
+
+
+def _possible_returns(dataset: Dataset) -> tuple[float, float]:
+    """Add up the smallest and the largest reward of every step; an episode may end before one."""
+    rewards = [dataset.at(h).reward for h in range(dataset.horizon)]
+    least = sum(float(reward.min(initial=0.0)) for reward in rewards)
+    return least, sum(float(reward.max(initial=0.0)) for reward in rewards)
 
 
 def _largest_action(policy: SavedPolicy, dataset: Dataset) -> int:

@@ -21,7 +21,7 @@ def evaluate(
     policy: Annotated[Path, tyro.conf.Positional],
     *,
     data: Path | None = None,
-    features: FeatureKind = "raw",
+    features: FeatureKind | None = None,
     replicates: int = 100,
     env: str | None = None,
     wrappers: tuple[str, ...] = (),
@@ -38,7 +38,8 @@ def evaluate(
         policy: Directory of a run or a saved policy.
         data: The dataset's directory, for policies by step.
         features: The class of value functions: linear in raw observations, random Fourier
-            features, or the last layer of the policy's own network.
+            features, or the last layer of the policy's own network, which is taken where it has
+            one.
         replicates: Resamples of the data behind the interval.
         env: Environment to play in, for a deep policy outside of its run.
         wrappers: module:Class of wrappers around that environment, innermost first.
@@ -62,6 +63,7 @@ def evaluate(
     table.add_row("stays where data is", f"{result.supported:.1%}")
     console = Console()
     console.print(table)
+    console.print("The interval shows the noise of the data, not what such values cannot express.")
     if result.supported < 0.99:
         console.print(
             "[yellow]warning[/] The data does not support this policy all the way: unlogged values "
