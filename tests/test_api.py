@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,10 @@ import pytest
 
 import hyq
 from hyq import api
-from hyq.algos.hyq_dqn import Report, Training
+from hyq.algos.hyq_dqn import Judged, Report, TemporalDifference, Training
+from hyq.core.types import FloatArray
+from hyq.data.hybrid import Batch
+from hyq.models.learners import Learner
 
 
 def chain_logs() -> hyq.Episodes:
@@ -150,3 +154,38 @@ def test_mistakes_are_named() -> None:
 def test_importing_the_package_is_cheap() -> None:
     code = "import hyq, sys; assert 'torch' not in sys.modules and 'numpy' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_an_interruption_leaves_the_best_policy_so_far(tmp_path: Path) -> None:
+    def stop_at(report: Report, mean_return: float) -> None:
+        if report.online_steps >= 200:
+            raise KeyboardInterrupt
+
+    brief: dict[str, Any] = {"online_steps": 400, "pretraining": 0, "report_every": 100}
+    with pytest.raises(KeyboardInterrupt):
+        hyq.train(
+            "CartPole-v1", chain_logs(), save_to=tmp_path / "policy", on_report=stop_at, **brief
+        )
+    assert hyq.DeepPolicy.load(tmp_path / "policy").act(np.zeros(4, np.float32)) in (0, 1)
+    with pytest.raises(hyq.HyqError, match="holds something else"):
+        hyq.train("CartPole-v1", chain_logs(), save_to=tmp_path, **brief)
+
+
+def test_another_objective_can_be_minimised() -> None:
+    class Still(TemporalDifference):
+        def judge(self, outputs: FloatArray, batch: Batch, learner: Learner) -> Judged:
+            judged = super().judge(outputs, batch, learner)
+            return replace(judged, gradient=np.zeros_like(judged.gradient))
+
+    norms: list[float] = []
+    hyq.train(
+        "CartPole-v1",
+        chain_logs(),
+        online_steps=0,
+        pretraining=20,
+        report_every=10,
+        evaluation_episodes=0,
+        objective=Still(),
+        on_report=lambda report, _: norms.append(report.metrics["gradient_norm"]),
+    )
+    assert norms == [0.0, 0.0]

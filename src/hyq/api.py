@@ -12,7 +12,7 @@ from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 
 from hyq.algos.deep_baselines import DEEP_METHODS, configured, refuse_unused
-from hyq.algos.hyq_dqn import Report, Training
+from hyq.algos.hyq_dqn import Objective, Report, Training
 from hyq.core.errors import HyqError
 from hyq.core.seeding import Streams
 from hyq.data.dataset import Dataset
@@ -20,7 +20,7 @@ from hyq.data.episodes import Episodes
 from hyq.data.logs import Logs
 from hyq.envs.make import EnvFactory, VectorEnv, make_lanes
 from hyq.experiments.deep_data import named_logs
-from hyq.models.policy import DeepPolicy
+from hyq.models.policy import DeepPolicy, check_free_for_policy
 from hyq.rollout import lanes_to_play, play
 
 
@@ -36,6 +36,8 @@ def train(
     processes: bool = False,
     wrappers: Sequence[str] = (),
     env_parameters: Mapping[str, Any] | None = None,
+    objective: Objective | None = None,
+    save_to: Path | str | None = None,
     progress: bool | None = None,
     on_report: Callable[[Report, float], None] = lambda report, mean_return: None,
     **settings: Any,
@@ -58,6 +60,9 @@ def train(
         processes: Step the environments in processes of their own, where they are slow.
         wrappers: `module:Class` of wrappers around each environment, innermost first.
         env_parameters: Passed on to the environment.
+        objective: What to minimise in place of the method's own (docs/add_an_algorithm.md).
+        save_to: Directory in which the best policy seen so far is kept, replaced whenever there is
+            a better one: what an interruption leaves.
         progress: Show a progress bar; by default where somebody is looking.
         on_report: Called with every report and the mean return of its evaluation, NaN without.
         settings: Fields of `hyq.DeepConfig`; schedules may be numbers or text. weight_decay,
@@ -68,9 +73,12 @@ def train(
         method, preset, with_logs=data is not None, online_steps=online_steps, **settings
     )
     refuse_unused(method, settings)
-    objective = DEEP_METHODS[method].objective(config)
+    minimised = objective or DEEP_METHODS[method].objective(config)
     if evaluation_episodes < 0:
         raise HyqError(f"evaluation_episodes must not be negative, got {evaluation_episodes}")
+
+    if save_to is not None:
+        check_free_for_policy(Path(save_to))
 
     def lanes_of(count: int) -> VectorEnv:
         parameters = env_parameters or {}
@@ -88,7 +96,7 @@ def train(
                 closing(lanes_of(lanes_to_play(evaluation_episodes)))
             )
         logs = _logs(data, seed)
-        training = Training(config, lanes, logs, streams, objective)
+        training = Training(config, lanes, logs, streams, minimised)
         bar = opened.enter_context(_bar(progress))
         task = bar.add_task(method, total=config.online_steps or config.pretraining)
         for report in training.run():
@@ -106,6 +114,8 @@ def train(
             # Of equals the last one: it has learned from more.
             if not evaluation_episodes or mean >= best:
                 best, policy = mean, training.policy()
+                if save_to is not None:
+                    policy.save(Path(save_to))
             bar.update(
                 task,
                 completed=report.online_steps if config.online_steps else report.updates,

@@ -23,6 +23,19 @@ FORMAT = "hyq-policy-1"
 DESCRIPTION, WEIGHTS = "policy.json", "weights.safetensors"
 
 
+def check_free_for_policy(directory: Path) -> None:
+    """Refuse to write a policy where there is something else than one."""
+    if directory.is_file():
+        raise HyqError(f"{directory} is a file: a policy is written into a directory")
+    others = [
+        path.name
+        for path in (directory.iterdir() if directory.exists() else ())
+        if path.name != WEIGHTS and not path.name.endswith(DRAFT)  # a save that was killed
+    ]
+    if others and not (directory / DESCRIPTION).exists():
+        raise HyqError(f"{directory} holds something else: choose another directory")
+
+
 @dataclass(frozen=True)
 class DeepPolicy:
     """The greedy policy of a trained network."""
@@ -86,15 +99,7 @@ class DeepPolicy:
     def save(self, path: Path | str) -> None:
         """Write the policy into a directory, replacing the one that was there."""
         directory = Path(path)
-        if directory.is_file():
-            raise HyqError(f"{directory} is a file: a policy is written into a directory")
-        others = [
-            path.name
-            for path in (directory.iterdir() if directory.exists() else ())
-            if path.name != WEIGHTS and not path.name.endswith(DRAFT)  # a save that was killed
-        ]
-        if others and not (directory / DESCRIPTION).exists():
-            raise HyqError(f"{directory} holds something else: choose another directory")
+        check_free_for_policy(directory)
         directory.mkdir(parents=True, exist_ok=True)
         network = self.network
         description = {
