@@ -54,6 +54,12 @@ def test_the_band_is_the_papers() -> None:
     assert (low[0], middle[0], high[0]) == pytest.approx((0.8, 2.0, 3.2))
 
 
+def test_the_band_ends_where_a_replicate_does_rather_than_show_the_survivors() -> None:
+    curves = np.array([[0.0, 1, np.nan], [0, 1, np.nan], [0, 5, 5]])
+    for edge, known in zip(quantile_band(curves), (1, 1, 3.4), strict=True):
+        np.testing.assert_allclose(edge, [0, known, np.nan])
+
+
 def test_censored_runs_count_without_pretending() -> None:
     one = SamplesToSolve.of([10, 20, 90], [True, True, False])
     assert (one.solved, one.runs, str(one)) == (2, 3, "20")
@@ -76,4 +82,4 @@ def test_the_curve_of_a_run_under_way_ends_where_it_is() -> None:
     np.testing.assert_array_equal(early, [0, 0.5, 1, np.nan, np.nan])
     whole = step_curve([10, 99], [0.0, 0.0], grid)
     _, middle, _ = quantile_band(np.stack([early, whole]))
-    np.testing.assert_array_equal(middle, [0, 0.25, 0.5, 0, 0])
+    np.testing.assert_array_equal(middle, [0, 0.25, 0.5, np.nan, np.nan])

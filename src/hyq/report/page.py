@@ -64,7 +64,7 @@ def _chart(result: SuiteResult) -> dict[str, Any]:
             entry["level"] = float(np.median(line.returns))
         else:
             band = np.stack(line.band(grid)).round(4)
-            known = ~np.isnan(band[0])  # up to where the last of its runs ended
+            known = ~np.isnan(band[0])  # up to where the first run ended unsolved
             entry["low"], entry["middle"], entry["high"] = band[:, known].tolist()
         series.append(entry)
     return {

@@ -11,12 +11,9 @@ from hyq.core.types import FloatArray
 def quantile_band(curves: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Return the 20th, 50th and 80th percentile over replicates (rows), as the paper plots.
 
-    Where a curve is NaN its replicate does not count; where all are, so is the band.
+    Where any curve is NaN so is the band: the replicates that go on may be the lucky ones.
     """
-    band = np.full((3, curves.shape[1]), np.nan)
-    known = ~np.isnan(curves).all(axis=0)
-    band[:, known] = np.nanquantile(curves[:, known], (0.2, 0.5, 0.8), axis=0)
-    low, middle, high = band
+    low, middle, high = np.quantile(curves, (0.2, 0.5, 0.8), axis=0)
     return low, middle, high
 
 

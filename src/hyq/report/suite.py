@@ -100,7 +100,8 @@ class Line:
     def band(self, grid: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Return the 20th, 50th and 80th percentile of the learning curves on a grid.
 
-        A run that solved its problem stays where it ended; others count as far as they went.
+        A run that solved its problem stays where it ended. Of the others nothing is known beyond
+        their end, so the band is NaN beyond the first of these.
         """
         evaluated = [(run, [row for row in run.rows if "eval_return" in row]) for run in self.runs]
         curves = [
@@ -167,6 +168,8 @@ class SuiteResult:
         lines = [line for line in self.lines if line.panel == panel and line.finished]
         shown = [line.returns if line.is_offline else line.band(self.grid) for line in lines]
         values = np.concatenate([np.ravel(part) for part in shown])
+        if np.isnan(values).all():  # of every line some run has only begun
+            values = np.concatenate([line.returns for line in lines])
         return float(np.nanmin(values)), float(np.nanmax(values))
 
     @property
