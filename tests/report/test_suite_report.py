@@ -20,7 +20,8 @@ from hyq.experiments.specs import LockRun
 from hyq.experiments.suites import Suite
 from hyq.report.figure import draw_suite
 from hyq.report.page import write_page
-from hyq.report.suite import SuiteResult, suite_table
+from hyq.report.runs import RunResult
+from hyq.report.suite import SuiteResult, _lines, line_cells, suite_table
 
 BASE = LockRun(horizon=5, offline_samples=1000, iterations=3)
 SUITE = Suite(
@@ -74,6 +75,31 @@ def test_the_table_says_what_the_records_say(suite: Path) -> None:
     hyq = next(line for line in result.lines if line.label == "Hy-Q")
     assert f"{hyq.samples_to_solve.solved}/2" in text
     assert str(hyq.samples_to_solve) in text
+
+
+def test_an_interval_takes_three_replicates(suite: Path) -> None:
+    line = next(one for one in SuiteResult.read(suite).lines if one.label == "Hy-Q")
+    for runs, known in ((line.runs[:1], False), (line.runs, False), (line.runs * 2, True)):
+        assert (line_cells(replace(line, runs=runs), rng())[5] != "-") == known
+
+
+def test_panels_stand_in_the_suites_order_and_share_the_scale_of_one_problem() -> None:
+    def result(*envs: str) -> SuiteResult:
+        qualities = ("easy", "medium", "hard")
+        runs = [
+            RunResult(
+                {"env": env, "data": f"maze/{quality}", "method": "hyq", "seed": 0},
+                [{"online_samples": 10, "eval_return": earned}],
+                {"solved": True, "eval_return": earned},
+            )
+            for env, quality, earned in zip(envs, qualities, (3.0, 2.0, 1.0), strict=True)
+        ]
+        return SuiteResult("Mazes", {}, tuple(_lines(runs)), {}, 0)
+
+    same, different = result("A", "A", "A"), result("A", "A", "B")
+    assert same.panels == ["maze/easy", "maze/medium", "maze/hard"]
+    assert [same.value_range(panel) for panel in same.panels] == [(1.0, 3.0)] * 3
+    assert different.value_range("maze/hard") == (1.0, 1.0)
 
 
 def test_an_empty_suite_is_a_clear_error(tmp_path: Path) -> None:
@@ -151,6 +177,49 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chrome]:
     chrome.quit()
 
 
+def panels_say(browser: Chrome, selector: str) -> list[list[str]]:
+    return [
+        [text.text for text in panel.find_elements(By.CSS_SELECTOR, selector)]
+        for panel in browser.find_elements(By.CSS_SELECTOR, "#chart svg")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "ticks"),
+    [
+        (-500.0, -77.7, ["-500", "-400", "-300", "-200", "-100"]),
+        (25.0, 3455.0, ["0", "1,000", "2,000", "3,000"]),
+        (-0.483, 0.242, ["-0.4", "-0.2", "0", "0.2"]),
+        (7.0, 7.0, ["6", "6.5", "7", "7.5", "8"]),
+    ],
+)
+def test_ticks_are_round(
+    suite: Path,
+    tmp_path: Path,
+    browser: Chrome,
+    monkeypatch: pytest.MonkeyPatch,
+    low: float,
+    high: float,
+    ticks: list[str],
+) -> None:
+    monkeypatch.setattr(SuiteResult, "value_range", lambda result, panel: (low, high))
+    write_page(SuiteResult.read(suite), tmp_path / "report.html", rng())
+    browser.get((tmp_path / "report.html").as_uri())
+    assert panels_say(browser, ".tick") == [ticks] * 2
+
+
+def test_on_a_phone_only_the_tables_scroll_sideways(
+    suite: Path, tmp_path: Path, browser: Chrome
+) -> None:
+    write_page(SuiteResult.read(suite), tmp_path / "report.html", rng())
+    narrow = {"width": 400, "height": 800, "deviceScaleFactor": 1, "mobile": True}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", narrow)
+    browser.get((tmp_path / "report.html").as_uri())
+    width = browser.execute_script("return document.documentElement.scrollWidth")
+    browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+    assert width == 400
+
+
 def test_the_page_works_in_a_browser(suite: Path, tmp_path: Path, browser: Chrome) -> None:
     page = tmp_path / "report.html"
     write_page(SuiteResult.read(suite), page, rng())
@@ -177,8 +246,19 @@ def test_the_page_works_in_a_browser(suite: Path, tmp_path: Path, browser: Chrom
     assert drawn("Hy-Q, offline share 0.25") == 0
     hidden.click()
     assert drawn("Hy-Q, offline share 0.25") == 1
+
+    def stroke(label: str) -> tuple[str | None, str | None]:
+        line = browser.find_element(By.CSS_SELECTOR, f'g[data-label="{label}"] [stroke]')
+        return line.get_attribute("stroke"), line.get_attribute("stroke-dasharray")
+
+    assert stroke("Hy-Q")[0] != stroke("Hy-Q, offline share 0.25")[0]
+    assert stroke("Hy-Q")[1] != stroke("Hy-Q, offline share 0.25")[1]
+    assert panels_say(browser, "text")[0].count("return of the policy") == 1
+    assert panels_say(browser, ".tick")[0] == ["0", "0.2", "0.4", "0.6", "0.8", "1"]
     chart = browser.find_element(By.CSS_SELECTOR, "#chart svg")
     ActionChains(browser).move_to_element(chart).perform()
     assert "Hy-Q:" in browser.find_element(By.ID, "tip").text
-    assert "no method" in browser.find_element(By.TAG_NAME, "body").text
+    said = browser.find_element(By.TAG_NAME, "body").text
+    assert "no method" in said
+    assert "CQL" not in said, "there is none in this suite"
     assert browser.get_log("browser") == []  # type: ignore[no-untyped-call]

@@ -45,11 +45,10 @@ def draw_suite(result: SuiteResult, path: Path) -> None:
                 axes.fill_between(grid, low, high, color=colour, alpha=0.18, linewidth=0)
         axes.set_xscale("log")
         axes.set_xlim(grid[0], grid[-1])
-        if result.shares_scale:
+        if result.on_lock:
             axes.set_ylim(-0.03, 1.08)
         axes.set_title(panel_title(panel), loc="left")
-        on_lock = result.shares_scale
-        axes.set_xlabel("online samples, roll-ins included" if on_lock else "online steps")
+        axes.set_xlabel("online samples, roll-ins included" if result.on_lock else "online steps")
         axes.grid(alpha=0.25)
         axes.spines[["top", "right"]].set_visible(False)
     all_axes[0].set_ylabel("return of the policy")

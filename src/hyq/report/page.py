@@ -11,7 +11,14 @@ import numpy as np
 
 from hyq.core.files import write_bytes
 from hyq.report.figure import COLOURS, panel_title
-from hyq.report.suite import Line, SuiteResult
+from hyq.report.suite import (
+    FEWEST_FOR_INTERVAL,
+    PEAK_METHODS,
+    Line,
+    SuiteResult,
+    line_cells,
+    method_name,
+)
 
 DIAGNOSTICS = {
     "iteration": "iteration",
@@ -29,6 +36,10 @@ DIAGNOSTICS = {
     "realised_offline_share": "offline share",
 }
 ROWS_SHOWN = 8
+OFFLINE_DASHES = "6 4"
+ABLATION_COLOURS = ("#0a9396", "#7f4f24", "#023e8a", "#c51bc5", "#6b7000")
+ABLATION_DASHES = ("2 3", "10 3 2 3", "4 2", "14 3")
+"""Ablations of one method differ by these, cycled through separately."""
 
 
 def write_page(result: SuiteResult, path: Path, rng: np.random.Generator) -> None:
@@ -39,6 +50,7 @@ def write_page(result: SuiteResult, path: Path, rng: np.random.Generator) -> Non
         "SUMMARY": _summary(result),
         "DATA": json.dumps(_chart(result)).replace("</", "<\\/"),
         "TABLE": _table(result, rng),
+        "NOTES": _notes(result),
         "RUNS": "".join(_runs(line) for line in result.lines if line.is_main or line.finished),
         "FAILURES": failures_section(result.failures),
         "MADE": made_section(result.manifest),
@@ -50,6 +62,7 @@ def write_page(result: SuiteResult, path: Path, rng: np.random.Generator) -> Non
 
 def _chart(result: SuiteResult) -> dict[str, Any]:
     grid = result.grid
+    ablations = list(dict.fromkeys(line.label for line in result.lines if not line.is_main))
     series = []
     for line in result.lines:
         if not line.finished:
@@ -58,8 +71,13 @@ def _chart(result: SuiteResult) -> dict[str, Any]:
             "panel": panel_title(line.panel),
             "label": line.label,
             "colour": COLOURS.get(line.method, "#555555"),
+            "dashes": OFFLINE_DASHES if line.is_offline else "",
             "shown": line.is_main,
         }
+        if not line.is_main:
+            number = ablations.index(line.label)
+            entry["colour"] = ABLATION_COLOURS[number % len(ABLATION_COLOURS)]
+            entry["dashes"] = ABLATION_DASHES[number % len(ABLATION_DASHES)]
         if line.is_offline:
             entry["level"] = float(np.median(line.returns))
         else:
@@ -97,21 +115,24 @@ def failures_section(failures: Mapping[str, str]) -> str:
 def _table(result: SuiteResult, rng: np.random.Generator) -> str:
     rows = []
     for line in result.lines:
-        if not line.finished:
-            continue
-        mean, low, high = line.interval(rng)
-        solve = line.samples_to_solve
-        cells = (
-            line.panel,
-            line.label,
-            f"{solve.solved} / {solve.runs}",
-            "-" if line.is_offline else str(solve),
-            f"{mean:.3f}",
-            f"{low:.3f} to {high:.3f}",
-            f"{line.seconds:,.0f}",
-        )
-        rows.append("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in cells) + "</tr>")
+        if line.finished:
+            cells = map(html.escape, line_cells(line, rng))
+            rows.append("<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>")
     return "".join(rows)
+
+
+def _notes(result: SuiteResult) -> str:
+    """Say how to read the table, as far as it applies to what is in it."""
+    finished = [line for line in result.lines if line.finished]
+    notes = [
+        f"{method_name(method)} is judged by the peak of its curve, as in the paper, which "
+        "flatters it."
+        for method in PEAK_METHODS
+        if any(line.method == method for line in finished)
+    ]
+    if any(len(line.returns) < FEWEST_FOR_INTERVAL for line in finished):
+        notes.append(f"Fewer than {FEWEST_FOR_INTERVAL} replicates have no interval.")
+    return " ".join(notes)
 
 
 def _runs(line: Line) -> str:
@@ -131,7 +152,8 @@ def _runs(line: Line) -> str:
             state = "solved" if run.summary["solved"] else "not solved"
         parts.append(
             f"<h4>seed {run.spec['seed']}: {state}</h4>"
-            f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+            '<div class="scroll"><table>'
+            f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
         )
     name = html.escape(f"{line.panel} · {line.label}")
     return f"<details><summary>{name}</summary>{''.join(parts)}</details>"

@@ -39,6 +39,8 @@ LABELS = {
 """What the methods are called, and how they are judged where that differs."""
 PEAK_METHODS = ("cql",)
 """Methods judged by the best point of their curve, as the paper judges CQL."""
+FEWEST_FOR_INTERVAL = 3
+"""Replicates below which resampling them says nothing about how far others would differ."""
 GRID_POINTS = 200
 
 
@@ -92,10 +94,16 @@ class Line:
         """Median wall time of a replicate."""
         return float(np.median([summary["wall_seconds"] for summary in self.finished]))
 
-    def interval(self, rng: np.random.Generator) -> tuple[float, float, float]:
-        """Return the IQM of the returns and its bootstrap interval."""
-        low, high = stratified_bootstrap({self.panel: self.returns}, rng)
-        return interquartile_mean(np.array(self.returns)), low, high
+    @property
+    def mean(self) -> float:
+        """The IQM of the returns."""
+        return interquartile_mean(np.array(self.returns))
+
+    def interval(self, rng: np.random.Generator) -> tuple[float, float] | None:
+        """Return the bootstrap interval of the mean; None where replicates are too few for one."""
+        if len(self.returns) < FEWEST_FOR_INTERVAL:
+            return None
+        return stratified_bootstrap({self.panel: self.returns}, rng)
 
     def band(self, grid: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Return the 20th, 50th and 80th percentile of the learning curves on a grid.
@@ -152,20 +160,26 @@ class SuiteResult:
         )
 
     @property
-    def shares_scale(self) -> bool:
-        """Whether every panel's returns lie in [0, 1], as they do on the lock."""
+    def on_lock(self) -> bool:
+        """Whether the problem is the lock, where returns lie in [0, 1]."""
         return "env" not in self.lines[0].runs[0].spec
 
     @property
+    def shares_scale(self) -> bool:
+        """Whether all panels are of one problem, so that their returns can be compared."""
+        return len({run.spec.get("env") for line in self.lines for run in line.runs}) == 1
+
+    @property
     def panels(self) -> list[str]:
-        """The settings that are drawn side by side."""
+        """The settings that are drawn side by side, in the order of the suite."""
         return list(dict.fromkeys(line.panel for line in self.lines))
 
     def value_range(self, panel: str) -> tuple[float, float]:
-        """Return the smallest and the largest return that a panel shows, with some room."""
-        if self.shares_scale:
+        """Return the smallest and the largest return that a panel's axis is to hold."""
+        if self.on_lock:
             return 0.0, 1.0
-        lines = [line for line in self.lines if line.panel == panel and line.finished]
+        beside = self.panels if self.shares_scale else [panel]
+        lines = [line for line in self.lines if line.panel in beside and line.finished]
         shown = [line.returns if line.is_offline else line.band(self.grid) for line in lines]
         values = np.concatenate([np.ravel(part) for part in shown])
         if np.isnan(values).all():  # of every line some run has only begun
@@ -193,12 +207,17 @@ def _lines(runs: Sequence[RunResult]) -> Iterator[Line]:
     for run, panels, label, main in described:
         for panel in panels:
             groups.setdefault((panel, label, run.spec["method"], main), []).append(run)
-    order = {method: place for place, method in enumerate(LABELS)}
-    for (panel, label, method, main), members in sorted(
-        groups.items(),
-        key=lambda item: (item[0][0], not item[0][3], order.get(item[0][2], len(order))),
-    ):
-        yield Line(label, panel, method, main, tuple(members))
+    lines = [
+        Line(label, panel, method, main, tuple(members))
+        for (panel, label, method, main), members in groups.items()
+    ]
+    panels = list(dict.fromkeys(line.panel for line in lines))
+    methods = [*LABELS, *(line.method for line in lines)]
+
+    def place(line: Line) -> tuple[int, bool, int]:
+        return panels.index(line.panel), not line.is_main, methods.index(line.method)
+
+    yield from sorted(lines, key=place)
 
 
 Described = tuple[RunResult, list[str], str, bool]
@@ -253,18 +272,21 @@ def suite_table(result: SuiteResult, rng: np.random.Generator) -> Table:
     for name in ("solved", "samples", "return", "95% interval", "sec"):
         table.add_column(name, justify="right", no_wrap=True)
     for line in result.lines:
-        if not line.finished:
-            continue
-        shown = "{:.3f}".format if result.shares_scale else _short
-        mean, low, high = map(shown, line.interval(rng))
-        solve = line.samples_to_solve
-        table.add_row(
-            line.panel,
-            line.label,
-            f"{solve.solved}/{solve.runs}",
-            "-" if line.is_offline else str(solve),
-            mean,
-            f"{low} to {high}",
-            f"{line.seconds:,.0f}",
-        )
+        if line.finished:
+            table.add_row(*line_cells(line, rng))
     return table
+
+
+def line_cells(line: Line, rng: np.random.Generator) -> tuple[str, ...]:
+    """Say in a table's cells how a method did in a setting."""
+    shown = _short if "env" in line.runs[0].spec else "{:.3f}".format
+    interval, solve = line.interval(rng), line.samples_to_solve
+    return (
+        line.panel,
+        line.label,
+        f"{solve.solved}/{solve.runs}",
+        "-" if line.is_offline else str(solve),
+        shown(line.mean),
+        "-" if interval is None else " to ".join(map(shown, interval)),
+        f"{line.seconds:,.0f}",
+    )
