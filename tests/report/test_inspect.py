@@ -86,18 +86,23 @@ def test_datasets_by_step_are_ranked_for_a_policy(
     page = tmp_path / "page.html"
     data_inspect(*names, policy=lock / "policy", features="network", page=page)
     said = "".join(capsys.readouterr().out.split())
-    assert f"Easiestfirst:{lock / 'data'}<{tmp_path / 'occupancy'}." in said
+    assert f"Easiestfirst:{lock / 'data'},then{tmp_path / 'occupancy'}(C_pitooclosetotell;" in said
     assert (tmp_path / "page-data.html").exists()
     assert (tmp_path / "page-occupancy.html").exists()
+
+
+CLOSE = " (C_pi too close to tell; fewer next states of {} are unlogged)"
 
 
 @pytest.mark.parametrize(
     ("escaping", "says"),
     [
         ((0.0, 0.0, 0.0), "a = b = c"),
-        ((0.9, 0.0, 0.0), "b < a < c"),  # a and b tie, but a leads to states that nobody logged
-        ((0.0, 0.9, 0.0), "a < c < b"),
-        ((0.9, 0.5, 0.0), "b < a < c"),  # each is easier than the next, and the last than the first
+        # a and b tie, but a leads to states that nobody logged
+        ((0.9, 0.0, 0.0), f"b, then a{CLOSE.format('b')}, then c"),
+        ((0.0, 0.9, 0.0), f"a, then c, then b{CLOSE.format('c')}"),
+        # each is easier than the next, and the last than the first
+        ((0.9, 0.5, 0.0), f"b, then a{CLOSE.format('b')}, then c"),
     ],
 )
 def test_a_ranking_does_not_depend_on_the_order_in_which_datasets_are_named(
@@ -128,11 +133,41 @@ def test_episodes_are_ranked_by_their_best(
     page = tmp_path / "page.html"
     data_inspect(*names, page=page)
     said = "".join(capsys.readouterr().out.split())
-    assert f"Easiestfirst:{tmp_path / 'rich'},{tmp_path / 'poor'}." in said
+    assert f"Easiestfirst:{tmp_path / 'rich'},then{tmp_path / 'poor'}." in said
+    assert "onaverage:eachdatasetiscomparedwiththese." in said
     read = Page(page.read_text())
     assert all(link.startswith("data:") for link in read.links)
-    for word in ("WELL COVERED", "C_pi", "4,000 in 100 episodes"):
+    for word in ("WELL COVERED", "C_pi", "4,000 in 100 episodes", "docs/theory.md"):
         assert word in read.text
+    assert 'alt="Returns of the episodes, and C_pi"' in page.read_text()
+
+
+def test_episodes_that_are_there_twice_are_counted_once() -> None:
+    logs = mixture(0.5, seed=1)
+    said = verdict(EpisodesInspection.of({"data": Episodes.of([*logs, *logs], {})}))
+    different = len({episode.observation.tobytes() for episode in logs})
+    assert f"best of the {different} different episodes earn" in said[0]
+
+
+def test_bounds_that_look_the_same_get_more_digits() -> None:
+    logs = {name: mixture(share, seed=1) for name, share in (("poor", 0.3), ("rich", 0.9))}
+    found = EpisodesInspection.of(logs)
+    (step,) = found.comparisons
+    close = replace(found, comparisons=[replace(step, factor=Interval(1.7, 1.6962, 1.7041))])
+    assert "(1.696 to 1.704)" in verdict(close)[-1]
+    exact = replace(found, comparisons=[replace(step, factor=Interval(1.7, 1.7, 1.7))])
+    assert "(1.7 to 1.7)" in verdict(exact)[-1], "no digit tells these apart"
+
+
+def test_a_smaller_c_pi_that_comes_later_is_explained() -> None:
+    """What is visited and not in the data makes C_pi smaller, not the data better."""
+    logs = {name: mixture(share, seed=1) for name, share in (("poor", 0.3), ("rich", 0.9))}
+    found = EpisodesInspection.of(logs)
+    rich, poor = found.coverage
+    partly = replace(rich, unseen=0.25)
+    said = verdict(replace(found, coverage=[poor, partly], comparisons=[]))
+    assert "Easiest first: poor, then rich." in said
+    assert said[-1] == "rich has a smaller C_pi, but it leaves out 25% of the visits."
 
 
 def test_episodes_that_never_meet_are_not_called_covered(
@@ -145,6 +180,8 @@ def test_episodes_that_never_meet_are_not_called_covered(
     assert said.count("UNKNOWN. The best episodes hardly meet:") == 2
     for wrong in ("WELL COVERED", "nan", "Easiest first"):
         assert wrong not in said
+    page = (tmp_path / "new" / "page.html").read_text()
+    assert 'alt="Returns of the episodes"' in page, "there is no C_pi to draw"
 
 
 def test_episodes_that_are_seen_in_part_are_graded_in_part() -> None:

@@ -114,18 +114,29 @@ def easier(left: Inspection, right: Inspection) -> bool | None:
     overlap, the data that leads to fewer unlogged states does: regression targets read values
     there, and online samples have to correct them.
     """
-    a, b = left.comparator, right.comparator
-    if a is None or b is None:
-        raise HyqError("to compare datasets, inspect both with the same policy")
+    a, b = _comparators(left, right)
     if a.covered != b.covered:
         return a.covered
     if not a.covered:
         return None
-    if a.transfer.high < b.transfer.low or b.transfer.high < a.transfer.low:
+    if not too_close(left, right):
         return a.transfer.value < b.transfer.value
     if abs(left.escaping - right.escaping) < ESCAPING_TIE:
         return None
     return left.escaping < right.escaping
+
+
+def too_close(left: Inspection, right: Inspection) -> bool:
+    """Say whether both cover the policy and C_pi does not tell which is better."""
+    a, b = _comparators(left, right)
+    apart = a.transfer.high < b.transfer.low or b.transfer.high < a.transfer.low
+    return a.covered and b.covered and not apart
+
+
+def _comparators(left: Inspection, right: Inspection) -> tuple[Comparator, Comparator]:
+    if left.comparator is None or right.comparator is None:
+        raise HyqError("to compare datasets, inspect both with the same policy")
+    return left.comparator, right.comparator
 
 
 def ranked(found: Sequence[Inspection]) -> list[Inspection]:

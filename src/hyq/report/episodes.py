@@ -6,9 +6,11 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from io import BytesIO
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from rich.box import SIMPLE
 from rich.console import Console
@@ -24,11 +26,13 @@ from hyq.coverage.cells import (
     make_cells,
     ranked,
 )
+from hyq.coverage.estimate import Interval
 from hyq.coverage.verdict import THIN, WELL
 from hyq.data.episodes import Episodes
 
 BLUE, GREY = "#1f6f8b", "#888888"
 LONGEST_NAME = 24
+MOST_DIGITS = 6
 
 
 @dataclass(frozen=True)
@@ -43,6 +47,11 @@ class EpisodesInspection:
     comparisons: list[Comparison]
     meets_itself: bool = True
     """Whether a policy's own episodes would cover it: otherwise cells are too fine to tell."""
+
+    @property
+    def known(self) -> list[CellCoverage]:
+        """Datasets whose coverage can be told, the easiest first."""
+        return [one for one in self.coverage if one.known and self.meets_itself]
 
     @classmethod
     def of(
@@ -71,22 +80,37 @@ def verdict(found: EpisodesInspection) -> list[str]:
     """Say what Hy-Q can compete with given each dataset, and which of them is better."""
     best = found.best
     whose = "of all" if len(found.logs) > 1 else "of the"
-    who = f"The {len(best.visits)} best {whose} {best.pooled} episodes earn"
+    who = f"The {len(best.visits)} best {whose} {best.pooled} different episodes earn"
     if best.policy is not None:
         who = f"In {len(best.visits)} episodes of its own the policy {best.policy} earns"
-    lines = [f"{who} {best.mean_return:,.4g} on average: the data is held against them."]
+    which = "each dataset" if len(found.logs) > 1 else "the dataset"
+    lines = [f"{who} {best.mean_return:,.4g} on average: {which} is compared with these."]
     lines += [f"{one.name}: {_judgement(one, found)}" for one in found.coverage]
     lines += [warning for name in found.logs for warning in _warnings(name, found.logs[name])]
-    if sum(one.known for one in found.coverage) > 1:
-        lines.append("Easiest first: " + ", ".join(one.name for one in found.coverage) + ".")
-    for step in found.comparisons:
-        factor = step.factor
+    if len(found.known) > 1:
+        lines.append("Easiest first: " + ", then ".join(one.name for one in found.coverage) + ".")
+        lines += [
+            f"{right.name} has a smaller C_pi, but it leaves out {right.unseen:.0%} of the visits."
+            for left, right in pairwise(found.known)
+            if right.transfer.value < left.transfer.value
+        ]
+    for step in found.comparisons if found.known else ():
         doubt = "; the episodes are too few to be sure" if step.is_tie else ""
+        factor, low, high = _told_apart(step.factor, 2)
         lines.append(
-            f"For {step.worse} it asks for {factor.value:.2g} times the samples of {step.better} "
-            f"({factor.low:.2g} to {factor.high:.2g}{doubt})."
+            f"For {step.worse} it asks for {factor} times the samples of {step.better} "
+            f"({low} to {high}{doubt})."
         )
     return lines
+
+
+def _told_apart(value: Interval, digits: int) -> list[str]:
+    """Show a value and its bounds with so many digits, or more where the bounds look the same."""
+    numbers = (value.value, value.low, value.high)
+    shown = [f"{number:.{digits}g}" for number in numbers]
+    if shown[1] == shown[2] and digits < MOST_DIGITS and value.low < value.high:
+        return _told_apart(value, digits + 1)
+    return shown
 
 
 def _judgement(one: CellCoverage, found: EpisodesInspection) -> str:
@@ -106,7 +130,7 @@ def _judgement(one: CellCoverage, found: EpisodesInspection) -> str:
     if not one.known:
         return f"UNKNOWN. The best episodes hardly meet: {missing}. {remedy}."
     value = one.transfer
-    estimate = f"about {value.value:.3g} ({value.low:.3g} to {value.high:.3g})"
+    estimate = "about {} ({} to {})".format(*_told_apart(value, 3))
     if not one.covered:
         return (
             f"COVERED IN PART. {missing}: nothing is promised there, and C_pi, which is {estimate} "
@@ -163,9 +187,8 @@ def facts(name: str, found: EpisodesInspection) -> dict[str, str]:
     }
     if found.best.policy is None:
         shown["in the best episodes"] = f"{coverage.share:.1%} of the transitions"
-    if coverage.known:
-        value = coverage.transfer
-        shown["C_pi"] = f"{value.value:.3g}, 95% {value.low:.3g} to {value.high:.3g}"
+    if coverage.known and found.meets_itself:
+        shown["C_pi"] = "{}, 95% {} to {}".format(*_told_apart(coverage.transfer, 3))
     if found.best.policy is not None:
         shown["not in the data"] = f"{coverage.unseen:.1%} of the policy's visits"
     elif not math.isnan(coverage.unseen):
@@ -199,6 +222,7 @@ def write_episodes_page(found: EpisodesInspection, path: Path, style: str) -> No
     said = "".join(f"<p>{html.escape(line)}</p>" for line in verdict(found))
     title = html.escape("Inspection of " + ", ".join(names))
     picture = base64.b64encode(draw_episodes(found)).decode()
+    pictured = "Returns of the episodes" + (", and C_pi" if found.known else "")
     write_bytes(
         path,
         f"""<!doctype html>
@@ -207,11 +231,10 @@ def write_episodes_page(found: EpisodesInspection, path: Path, style: str) -> No
 <link rel="icon" href="data:,"><style>{style}</style></head><body>
 <h1>{title}</h1>
 <section class="verdict">{said}</section>
-<img alt="Returns of the episodes, and C_pi" src="data:image/png;base64,{picture}">
+<img alt="{pictured}" src="data:image/png;base64,{picture}">
 <table class="facts"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>
 <p class="small">C_pi: {_whose(found.best)}, over cells of observations that look alike, together
-with the action; see the theory page of the documentation. What is visited and not in the data, C_pi
-leaves out.</p>
+with the action; docs/theory.md says how. What is visited and not in the data, C_pi leaves out.</p>
 </body></html>
 """.encode(),
     )
@@ -224,10 +247,13 @@ def _whose(best: Best) -> str:
 
 
 def draw_episodes(found: EpisodesInspection) -> bytes:
-    """Draw the returns of each dataset's episodes, and how it covers the best; return a PNG."""
+    """Draw the returns of each dataset's episodes, and how it covers the best; return a PNG.
+
+    Coverage is left out where nothing is known about it.
+    """
     names = [one.name for one in found.coverage]
     figure = Figure(figsize=(11, 1.6 + 0.8 * len(names)), layout="constrained")
-    returns, transfer = figure.subplots(1, 2)
+    returns, *transfer = figure.subplots(1, 2 if found.known else 1, squeeze=False)[0]
     places = np.arange(len(names))[::-1]
     rng = np.random.default_rng(0)  # episodes of equal return are spread a little
     for place, name in zip(places, names, strict=True):
@@ -235,16 +261,9 @@ def draw_episodes(found: EpisodesInspection) -> bytes:
         height = place + rng.uniform(-0.22, 0.22, len(earned))
         returns.plot(earned, height, "o", color=BLUE, alpha=0.35, markersize=4, linewidth=0)
     returns.set_title("return of each episode", loc="left", fontsize=10)
-    known = [(place, one) for place, one in zip(places, found.coverage, strict=True) if one.known]
-    for place, one in known:
-        value = one.transfer
-        transfer.plot([value.low, value.high], [place, place], color=BLUE, linewidth=2)
-        transfer.plot(value.value, place, "o", color=BLUE, markersize=7)
-    transfer.axvline(1.0, color=GREY, linestyle=":", linewidth=1.3)
-    whose = "the best episodes; 1 is their" if found.best.policy is None else "the policy; 1 is its"
-    transfer.set_title(f"C_pi of {whose} own data", loc="left", fontsize=10)
-    transfer.set_xlim(left=min([0.9, *(one.transfer.low for _, one in known)]))
-    for axes in (returns, transfer):
+    for axes in transfer:
+        _draw_transfer(found, axes)
+    for axes in (returns, *transfer):
         axes.set_yticks(places, [_end(name) for name in names])
         axes.set_ylim(-0.6, len(names) - 0.4)
         axes.grid(alpha=0.25)
@@ -252,6 +271,18 @@ def draw_episodes(found: EpisodesInspection) -> bytes:
     buffer = BytesIO()
     figure.savefig(buffer, format="png", dpi=110)
     return buffer.getvalue()
+
+
+def _draw_transfer(found: EpisodesInspection, axes: Axes) -> None:
+    """Draw C_pi with its interval, the easiest dataset at the top."""
+    for number, one in enumerate(found.known, start=1):  # they come before the others
+        value, place = one.transfer, len(found.coverage) - number
+        axes.plot([value.low, value.high], [place, place], color=BLUE, linewidth=2)
+        axes.plot(value.value, place, "o", color=BLUE, markersize=7)
+    axes.axvline(1.0, color=GREY, linestyle=":", linewidth=1.3)
+    whose = "the best episodes; 1 is their" if found.best.policy is None else "the policy; 1 is its"
+    axes.set_title(f"C_pi of {whose} own data", loc="left", fontsize=10)
+    axes.set_xlim(left=min([0.9, *(one.transfer.low for one in found.known)]))
 
 
 def _end(name: str) -> str:

@@ -24,7 +24,7 @@ from hyq.coverage.cells import FEWEST_BEST
 from hyq.coverage.estimate import Interval
 from hyq.coverage.features import FeatureKind
 from hyq.coverage.inspect import inspect_dataset
-from hyq.coverage.inspection import Inspection, easier, ranked
+from hyq.coverage.inspection import Inspection, easier, ranked, too_close
 from hyq.coverage.policy import holds_deep_policy
 from hyq.data.episodes import FORMAT as EPISODES_FORMAT
 from hyq.data.episodes import Episodes
@@ -174,11 +174,19 @@ def _check_alike(name: str, logged: tuple[int, ...], seen: tuple[int, ...]) -> N
 
 
 def _ranking(found: Sequence[Inspection]) -> str:
-    """Name datasets, the easiest first, with a sign of equality between neighbours that tie."""
+    """Name datasets, the easiest first, with a sign of equality between neighbours that tie.
+
+    Where it was not C_pi that put one before another, whose C_pi may be smaller, that is said.
+    """
     order = ranked(found)
     text = str(order[0].path)
     for left, right in pairwise(order):
-        text += f" {'=' if easier(left, right) is None else '<'} {right.path}"
+        if easier(left, right) is None:
+            text += f" = {right.path}"
+            continue
+        text += f", then {right.path}"
+        if too_close(left, right):
+            text += f" (C_pi too close to tell; fewer next states of {left.path} are unlogged)"
     return text
 
 
