@@ -1,6 +1,8 @@
 """Lanes that go on and on: nothing crosses episodes, and every lane can be brought back."""
 
 from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -281,10 +283,14 @@ def test_numbers_that_are_not_finite_are_named(what: str) -> None:
         lanes.receive()
 
 
+class Spaceless(gym.Env[Array, Any]):
+    """An environment without spaces."""
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: make_lanes("Pendulum-v1", 2), "discrete actions"),
+        (lambda: make_lanes("Pendulum-v1", 2), "methods here need discrete actions"),
         (lambda: make_lanes("Blackjack-v1", 2), "must be arrays"),
         (lambda: make_lanes("NoSuchEnv-v0", 2), "no environment"),
         (lambda: make_lanes("no_such_module:Env-v0", 2), "No module named 'no_such_module'"),
@@ -292,6 +298,28 @@ def test_numbers_that_are_not_finite_are_named(what: str) -> None:
         (lambda: make_lanes("CartPole-v1", 2, wrappers=["nothing"]), "module:Class"),
         (lambda: make_lanes("CartPole-v1", 2, bogus=1), "cannot make .*'bogus'"),
         (lambda: make_lanes("hyq/Montezuma-v0", 2, bogus=1), "cannot make .*'bogus'"),
+        (lambda: make_lanes("CartPole", 2), "choose a version, CartPole-v0 or CartPole-v1$"),
+        (
+            lambda: make_lanes("CartPole-v1", 2, wrappers=["gymnasium.wrappers:Foo"]),
+            "module 'gymnasium.wrappers' has no class 'Foo'",
+        ),
+        (
+            lambda: make_lanes("CartPole-v1", 2, wrappers=["nowhere:Foo"]),
+            "cannot import it: .*No module named 'nowhere'",
+        ),
+        (
+            lambda: make_lanes("CartPole-v1", 2, wrappers=["math:sqrt"]),
+            "cannot make environment 'CartPole-v1': TypeError",
+        ),
+        (
+            lambda: make_lanes(gym.make("CartPole-v1"), 2),  # type: ignore[arg-type]
+            r'such as lambda: gym.make\("CartPole-v1"\), not',
+        ),
+        (lambda: make_lanes(3, 2), "a Gymnasium id or a function"),  # type: ignore[arg-type]
+        (lambda: make_lanes(lambda: 3, 2), "must be a gymnasium.Env, not of type int"),  # type: ignore[arg-type, return-value]
+        (lambda: make_lanes(lambda: Broken(what=1 / 0), 2), "ZeroDivisionError"),  # type: ignore[arg-type]
+        (lambda: make_lanes(Spaceless, 2), "'Spaceless' object has no attribute 'action_space'"),
+        (lambda: make_lanes(Spaceless, 2, processes=True), "cannot make environment Spaceless: "),
     ],
 )
 def test_environments_that_cannot_be_lanes_are_refused(
@@ -299,6 +327,66 @@ def test_environments_that_cannot_be_lanes_are_refused(
 ) -> None:
     with pytest.raises(HyqError, match=message):
         make()
+
+
+def test_a_module_that_cannot_be_imported_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "hyq_test_typo.py").write_text("class Plant(:\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(HyqError, match=r"SyntaxError: .*hyq_test_typo.py, line 1"):
+        make_lanes("hyq_test_typo:Plant-v0", 2)
+
+
+class Seedless(Diary):
+    """A diary that begins as environments did long ago."""
+
+    def reset(self) -> Array:  # type: ignore[override]
+        return super().reset()[0]
+
+
+class Infoless(Diary):
+    """A diary that begins, and goes on, as environments did less long ago."""
+
+    def __init__(self, resets: bool = False) -> None:
+        super().__init__()
+        self._resets_well = resets
+
+    def reset(self, **settings: Any) -> Any:
+        seen, info = super().reset(**settings)
+        return (seen, info) if self._resets_well else seen
+
+    def step(self, action: Any) -> Any:
+        observation, reward, terminated, _, info = super().step(action)
+        return observation, reward, terminated, info
+
+
+GYMNASIUM_SHOWS_TRACES = pytest.mark.filterwarnings("ignore:.*:UserWarning")
+"""Those of processes, as warnings."""
+
+
+@GYMNASIUM_SHOWS_TRACES
+@pytest.mark.parametrize("env", [Seedless, Infoless])
+@pytest.mark.parametrize("processes", [False, True])
+def test_an_environment_that_begins_in_an_old_way_is_told_the_new_one(
+    env: type[Diary], processes: bool
+) -> None:
+    message = r"first reset failed .*reset\(seed=..., options=...\)"
+    with (
+        closing(make_lanes(env, 2, processes=processes)) as made,
+        pytest.raises(HyqError, match=message),
+    ):
+        Lanes(made, Streams(0))
+
+
+@GYMNASIUM_SHOWS_TRACES
+@pytest.mark.parametrize("processes", [False, True])
+def test_an_environment_that_steps_in_an_old_way_is_told_the_new_one(processes: bool) -> None:
+    with closing(make_lanes(Infoless, 2, processes=processes, resets=True)) as made:
+        lanes = Lanes(made, Streams(0))
+        lanes.send(np.zeros(2, np.int64))
+        with pytest.raises(HyqError, match="step returned 4 values"):
+            lanes.receive()
 
 
 def test_an_environment_whose_package_is_missing_says_so() -> None:

@@ -13,9 +13,9 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
-from gymnasium.vector import AutoresetMode
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode
 
-from hyq.core.errors import HyqError
+from hyq.core.errors import HyqError, in_one_line
 from hyq.core.images import shrink
 from hyq.core.seeding import Streams
 from hyq.core.types import Array, BoolArray, FloatArray, Transitions
@@ -120,7 +120,18 @@ class Lanes:
         self._pending: Array | None = None
         self._lives: Array | None = None
         self._frames: Array = np.empty(0)
-        self._reset(np.ones(env.num_envs, dtype=bool))
+        try:
+            self._reset(np.ones(env.num_envs, dtype=bool))
+        except HyqError:
+            raise
+        except Exception as error:
+            if isinstance(env, AsyncVectorEnv):
+                env.close(terminate=True)  # closed later it would wait for answers that never come
+            raise HyqError(
+                f"the environment's first reset failed ({in_one_line(error)}): it is called as "
+                "reset(seed=..., options=...) and must return an observation of its "
+                "observation_space and a dict"
+            ) from error
 
     @property
     def frame(self) -> Array:
@@ -143,11 +154,19 @@ class Lanes:
 
     def receive(self) -> Outcome:
         """Wait for the step to end; lanes whose episode is over start the next one."""
-        if hasattr(self.env, "step_wait"):
-            frame, reward, terminated, truncated, info = self.env.step_wait()
-        else:
-            assert self._pending is not None, "send actions first"
-            frame, reward, terminated, truncated, info = self.env.step(self._pending)
+        try:
+            if hasattr(self.env, "step_wait"):
+                frame, reward, terminated, truncated, info = self.env.step_wait()
+            else:
+                assert self._pending is not None, "send actions first"
+                frame, reward, terminated, truncated, info = self.env.step(self._pending)
+        except ValueError as error:
+            if "expected 5, got 4" in str(error):
+                raise HyqError(
+                    "the environment's step returned 4 values, as it did long ago: it must return "
+                    "observation, reward, terminated, truncated and info"
+                ) from error
+            raise
         frame = shrink(frame, self._shrink_by)
         self._return += reward
         for name, values in (("a reward", reward), ("an observation", frame)):

@@ -9,7 +9,7 @@ import gymnasium as gym
 from gymnasium.envs.registration import load_env_creator
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
-from hyq.core.errors import HyqError
+from hyq.core.errors import HyqError, in_one_line
 from hyq.core.types import Array
 
 VectorEnv = gym.vector.VectorEnv[Array, Array, Array]
@@ -48,7 +48,8 @@ def make_lanes(
     else:
         one = env_factory(env, wrappers, **parameters)
         vector = AsyncVectorEnv if processes else SyncVectorEnv
-        made = vector([one] * lanes, autoreset_mode=AutoresetMode.DISABLED)
+        with _making(env):
+            made = vector([one] * lanes, autoreset_mode=AutoresetMode.DISABLED)
     check_spaces(made)
     return made
 
@@ -77,7 +78,7 @@ def check_spaces(env: VectorEnv) -> None:
     actions, observations = env.single_action_space, env.single_observation_space
     if not isinstance(actions, gym.spaces.Discrete):
         raise HyqError(
-            f"a Q-network needs discrete actions, this environment has {actions}: "
+            f"the methods here need discrete actions, this environment has {actions}: "
             "wrap it in one that offers a list of actions"
         )
     if not isinstance(observations, gym.spaces.Box):
@@ -98,36 +99,56 @@ def env_factory(
         _check_maker(env)
 
     def one() -> gym.Env[Any, Any]:
-        if isinstance(env, str):
-            with _making(env):
-                made = gym.make(env, **parameters)
-        else:
-            made = env(**parameters)
-        for wrapper in around:
-            made = wrapper(made)
+        with _making(env):
+            made = gym.make(env, **parameters) if isinstance(env, str) else env(**parameters)
+            for wrapper in around:
+                made = wrapper(made)
+        if not isinstance(made, gym.Env):
+            raise HyqError(
+                f"cannot make environment {_name(env)}: it must be a gymnasium.Env, "
+                f"not of type {type(made).__name__}"
+            )
         return made
 
     return one
 
 
 def _check_maker(env: object) -> None:
-    """Refuse an environment in place of a function that makes one."""
+    """Refuse an environment, or anything else, in place of a function that makes one."""
     if isinstance(env, gym.Env | gym.vector.VectorEnv):
         kind = type(env).__name__
+        maker = (
+            f"lambda: {kind}(), or its class"
+            if env.spec is None
+            else (f'lambda: gym.make("{env.spec.id}")')
+        )
         raise HyqError(
-            f"give a function that makes the environment, such as lambda: {kind}(), or its class, "
+            f"give a function that makes the environment, such as {maker}, "
             f"not a {kind} that is made already: every lane needs its own"
+        )
+    if not callable(env):
+        raise HyqError(
+            "give a Gymnasium id or a function that makes the environment, "
+            f"not of type {type(env).__name__}"
         )
 
 
 @contextmanager
-def _making(env_id: str) -> Iterator[None]:
-    """Say in one line what an environment lacks, or which of its parameters it does not know."""
+def _making(env: str | EnvFactory) -> Iterator[None]:
+    """Say in one line what an environment lacks, or which of its parameters it does not know.
+
+    It is the user's code that fails here, in any way; Python shows the cause above the line.
+    """
     try:
         yield
-    except (gym.error.Error, TypeError, ImportError) as error:
-        reason = " ".join(str(error).split())
-        raise HyqError(f"cannot make environment {env_id!r}: {reason}") from None
+    except HyqError:
+        raise
+    except Exception as error:
+        raise HyqError(f"cannot make environment {_name(env)}: {in_one_line(error)}") from error
+
+
+def _name(env: str | EnvFactory) -> str:
+    return repr(env) if isinstance(env, str) else getattr(env, "__qualname__", type(env).__name__)
 
 
 def _known(env_id: str) -> None:
@@ -139,17 +160,25 @@ def _known(env_id: str) -> None:
         elif name.startswith("MiniGrid-"):
             importlib.import_module("minigrid")
         gym.spec(name)
-    except ImportError as error:
-        extra = " (pip install 'hyq[minigrid]')" if name.startswith("MiniGrid-") else ""
-        raise HyqError(f"cannot import what {env_id!r} needs: {error}{extra}") from None
     except gym.error.Error as error:
-        raise HyqError(f"no environment {env_id!r}: {error}") from None
+        versions = [known for known in gym.registry if known.rpartition("-v")[0] == name]
+        hint = f"choose a version, {' or '.join(versions)}" if versions else error
+        raise HyqError(f"no environment {env_id!r}: {hint}") from None
+    except Exception as error:  # a module of the user's may fail in any way
+        extra = " (pip install 'hyq[minigrid]')" if name.startswith("MiniGrid-") else ""
+        raise HyqError(
+            f"cannot import what {env_id!r} needs: {in_one_line(error)}{extra}"
+        ) from error
 
 
 def _named(path: str) -> Callable[[Any], Any]:
     module, _, name = path.partition(":")
+    if not (module and name):
+        raise HyqError(f"no wrapper {path!r}: write it as module:Class")
     try:
-        found: Callable[[Any], Any] = getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError, ValueError):
-        raise HyqError(f"no wrapper {path!r}: write it as module:Class") from None
+        found: Callable[[Any], Any] | None = getattr(importlib.import_module(module), name, None)
+    except Exception as error:  # a module of the user's may fail in any way
+        raise HyqError(f"no wrapper {path!r}: cannot import it: {in_one_line(error)}") from error
+    if found is None:
+        raise HyqError(f"no wrapper {path!r}: the module {module!r} has no class {name!r}")
     return found
