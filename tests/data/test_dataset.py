@@ -73,7 +73,8 @@ def test_the_digest_tells_every_change() -> None:
 def test_not_a_number_is_refused_by_column(column: str, value: float) -> None:
     transitions, step = toy()
     getattr(transitions, column)[4] = value
-    with pytest.raises(HyqError, match=f"'{column}' has NaN or infinite"):
+    message = f"'{column}' has NaN or infinite entries in 1 of 6 rows, first in row 4:"
+    with pytest.raises(HyqError, match=message):
         Dataset(transitions, step, {})
 
 
@@ -113,12 +114,29 @@ def arrays(**changes: Any) -> dict[str, Any]:
         ({"reward": np.zeros(5)}, "'reward' has 5 rows"),
         ({"terminated": np.zeros(7)}, "'discount' has 7 rows"),
         ({"step": None, "action": np.zeros(7, int)}, "'action' has 7 rows"),
+        ({"action": np.zeros(6, bool)}, r"truth values: .*\.astype\(int\)"),
+        ({"action": np.zeros((6, 1), int)}, r"'action' must be a vector.*\.ravel\(\)"),
+        (
+            {"step": np.arange(6)[::-1], "reward": np.array([0, 0, np.nan, 0, np.inf, 0])},
+            "in 2 of 6 rows, first in row 2:",
+        ),
     ],
 )
 def test_columns_that_do_not_fit_are_refused(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(HyqError, match=message) as refused:
         Dataset.from_arrays(**arrays(**changes))
     assert "\n" not in str(refused.value)
+
+
+def test_actions_may_be_points() -> None:
+    for action in (np.zeros((6, 1)), np.zeros(6)):
+        assert len(Dataset.from_arrays(**arrays(action=action))) == 6
+
+
+def test_it_is_shown_in_one_line_and_can_be_compared() -> None:
+    one, other = Dataset(*toy(), {}), Dataset(*toy(), {})
+    assert repr(one) == "Dataset(6 transitions, 3 steps, observations (2,) float64)"
+    assert one != other
 
 
 def test_flags_may_be_numbers() -> None:
@@ -143,7 +161,7 @@ def test_an_altered_or_cut_file_is_refused(tmp_path: Path) -> None:
 def test_what_is_not_a_dataset_is_refused(tmp_path: Path) -> None:
     with pytest.raises(HyqError, match="not a dataset directory"):
         Dataset.load(tmp_path / "nowhere")
-    with pytest.raises(HyqError, match=r"manifest\.json is missing"):
+    with pytest.raises(HyqError, match=r"holds no saved logs: .*from_arrays"):
         Dataset.load(tmp_path)
     (tmp_path / "manifest.json").write_text(json.dumps({"format": "other"}))
     with pytest.raises(HyqError, match="not a hyq-dataset-1"):

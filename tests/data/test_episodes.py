@@ -104,7 +104,9 @@ def test_the_digest_tells_every_change(pixels: bool) -> None:
         ("length", np.array([3, 1, 6]), "'observation' has 12 rows where the lengths say 13"),
         ("length", np.array([3, 0, 6]), "each must have a transition"),
         ("length", np.array([], int), "there must be an episode"),
-        ("action", np.zeros(9), "actions must be integers"),
+        ("action", np.zeros(9), r"actions must be integers.*\.astype\(int\)"),
+        ("action", np.zeros(9, bool), r"actions must be integers.*\.astype\(int\)"),
+        ("action", np.zeros((9, 1), int), r"'action' must be a vector.*\.ravel\(\)"),
         ("action", np.zeros((9, 2), int), "'action' must be a vector"),
         ("reward", np.full(9, np.nan), "'reward' has NaN"),
         ("reward", np.zeros(8), "'reward' has 8 rows"),
@@ -117,6 +119,14 @@ def test_the_digest_tells_every_change(pixels: bool) -> None:
 def test_malformed_episodes_are_refused(name: str, value: Any, message: str) -> None:
     with pytest.raises(HyqError, match=message):
         Episodes(**columns() | {name: value})
+
+
+def test_they_are_shown_in_one_line_and_can_be_compared() -> None:
+    one, other = (Episodes(**columns(False)) for _ in range(2))
+    assert repr(one) == "Episodes(3 episodes, 9 transitions, observations (4,) float32)"
+    assert repr(next(iter(one))).startswith("Episode(3 transitions, ")
+    assert one != other
+    assert next(iter(one)) != next(iter(other))
 
 
 def test_an_episode_whose_columns_disagree_is_refused() -> None:
@@ -222,6 +232,7 @@ def test_rows_that_do_not_say_where_they_led_do_not_leak_across_a_cut() -> None:
         ({"reward": np.zeros(4)}, "'reward' has 4 rows"),
         ({"next_observation": np.zeros((5, 2))}, r"of shape \(2,\)"),
         ({"next_observation": np.full((5, 1), np.nan)}, "'next_observation' has NaN"),
+        ({"reward": np.array([0, 0, 0, np.nan, 0])}, "in 1 of 5 rows, first in row 3"),
     ],
 )
 def test_rows_that_make_no_episodes_are_refused(changes: dict[str, Any], message: str) -> None:

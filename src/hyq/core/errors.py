@@ -5,6 +5,19 @@ class HyqError(Exception):
     """A mistake the user can mend; its text is one line that says what to do."""
 
 
+class MisfitError(HyqError):
+    """The environment, as it is wrapped, shows something else than the learner or the logs need."""
+
+    def __init__(self, what: str, remedy: str) -> None:
+        """Say what does not fit, and what to do unless somebody knows better."""
+        super().__init__(what, remedy)
+        self.what = what
+
+    def __str__(self) -> str:
+        """Return the one line."""
+        return ": ".join(self.args)
+
+
 def in_one_line(error: Exception) -> str:
     """Return the kind of an error and what it says, for use in a message of one line."""
     return f"{type(error).__name__}: {' '.join(str(error).split())}"

@@ -26,7 +26,7 @@ _LOADERS = {
 COLUMNS = (*(f.name for f in fields(Transitions)), "step")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)  # arrays have no one answer; compare `digest()`
 class Dataset:
     """Logged transitions, sorted by the step of their episode at which they happened."""
 
@@ -82,14 +82,26 @@ class Dataset:
             np.asarray(next_observation),
         )
         when = np.zeros(len(rows.observation), np.int64) if step is None else np.asarray(step)
-        # Before they are sorted: rows that do not fit cannot be.
-        check_rows({**vars(rows), "step": when}, vectors=("reward", "step"))
+        # Before they are sorted: rows that do not fit cannot be, and a message may name a row.
+        columns = {**vars(rows), "step": when}
+        check_rows(columns, vectors=("reward", "step"))
+        for name, column in columns.items():
+            check_numbers(name, column)
+        _check_actions(rows.action)
         order = np.argsort(when, kind="stable")
         return cls(rows[order], when[order], provenance or {})
 
     def __len__(self) -> int:
         """Count the transitions."""
         return len(self.step)
+
+    def __repr__(self) -> str:
+        """Say how much of what there is: the arrays would fill the screen."""
+        seen = self.transitions.observation
+        return (
+            f"Dataset({len(self):,} transitions, {self.horizon:,} steps, "
+            f"observations {seen.shape[1:]} {seen.dtype})"
+        )
 
     @property
     def horizon(self) -> int:
@@ -159,8 +171,7 @@ def check_rows(columns: Mapping[str, Array], vectors: Iterable[str]) -> None:
         vectors: Names of those with one number a row.
     """
     for name in vectors:
-        if columns[name].ndim != 1:
-            raise HyqError(f"column {name!r} must be a vector, got shape {columns[name].shape}")
+        check_vector(name, columns[name])
     observation, following = columns["observation"], columns["next_observation"]
     for name, column in columns.items():
         if len(column) != len(observation):
@@ -174,11 +185,25 @@ def check_rows(columns: Mapping[str, Array], vectors: Iterable[str]) -> None:
         )
 
 
+def check_vector(name: str, column: Array) -> None:
+    """Refuse a column that has not one number a row."""
+    if column.ndim != 1:
+        remedy = ": give it .ravel()" if column.size == len(column) else ""
+        raise HyqError(f"column {name!r} must be a vector, got shape {column.shape}{remedy}")
+
+
+def _check_actions(action: Array) -> None:
+    """Refuse what are no actions of any space; single numbers are often read as tables of them."""
+    if action.dtype == np.bool_:
+        raise HyqError("column 'action' holds truth values: number the actions with .astype(int)")
+    if np.issubdtype(action.dtype, np.integer):  # else each row may be a point of a box
+        check_vector("action", action)
+
+
 def truth_values(name: str, flags: Array) -> BoolArray:
     """Return flags as truth values; numbers must be 0 or 1."""
     column = np.asarray(flags)
-    if column.ndim != 1:
-        raise HyqError(f"column {name!r} must be a vector, got shape {column.shape}")
+    check_vector(name, column)
     if not ((column == 0) | (column == 1)).all():
         raise HyqError(f"column {name!r} must hold truth values, or 0 and 1")
     return column.astype(np.bool_)
@@ -188,10 +213,15 @@ def check_numbers(name: str, column: Rows) -> None:
     """Refuse a column that holds anything but finite numbers."""
     if not (np.issubdtype(column.dtype, np.number) or column.dtype == np.bool_):
         raise HyqError(f"column {name!r} holds {column.dtype}: store plain numbers")
-    if np.issubdtype(column.dtype, np.floating) and not all(
-        np.isfinite(block).all() for block in blocks(column)
-    ):
-        raise HyqError(f"column {name!r} has NaN or infinite entries: clean the data first")
+    if not np.issubdtype(column.dtype, np.floating):
+        return
+    bad = [~np.isfinite(block).reshape(len(block), -1).all(axis=1) for block in blocks(column)]
+    rows = np.flatnonzero(np.concatenate(bad)) if bad else []
+    if len(rows):
+        raise HyqError(
+            f"column {name!r} has NaN or infinite entries in {len(rows):,} of {len(column):,} rows,"
+            f" first in row {rows[0]}: clean the data first"
+        )
 
 
 def columns_digest(columns: Mapping[str, Rows]) -> str:
@@ -219,11 +249,21 @@ def load_columns(path: Path, names: Iterable[str], manifest: Mapping[str, Any]) 
     return {name: _load_column(path / f"{name}.npy", hashes.get(name)) for name in names}
 
 
-def read_manifest(path: Path, kind: str = FORMAT) -> dict[str, Any]:
-    """Return the manifest of a dataset's directory, or say why it is none."""
+def any_manifest(path: Path) -> dict[str, Any]:
+    """Return the manifest in a directory, of whatever it may be."""
     if not path.is_dir():
         raise HyqError(f"{path} is not a dataset directory: give the directory that was saved")
-    manifest = read_json(path / "manifest.json")
+    if not (path / "manifest.json").exists():
+        raise HyqError(
+            f"{path} holds no saved logs: make them with hyq.Dataset.from_arrays(...).save(DIR), "
+            "see docs/quickstart.md"
+        )
+    return read_json(path / "manifest.json")
+
+
+def read_manifest(path: Path, kind: str = FORMAT) -> dict[str, Any]:
+    """Return the manifest of a dataset's directory, or say why it is none."""
+    manifest = any_manifest(path)
     found = manifest.get("format")
     if found != kind:
         hint = "give the directory of saved logs"

@@ -19,6 +19,7 @@ from hyq.data.dataset import (
     Rows,
     check_numbers,
     check_rows,
+    check_vector,
     columns_digest,
     load_columns,
     read_manifest,
@@ -32,7 +33,7 @@ COLUMNS = ("action", "reward", "life_lost", "length", "terminated")
 _PACKED = ("blob", "size", "shape")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Episode:
     """One logged episode of T transitions in time order."""
 
@@ -59,8 +60,17 @@ class Episode:
                 f"got {steps}, {len(self.reward)} and {len(self.observation)}"
             )
 
+    def __repr__(self) -> str:
+        """Say how much of what there is: the arrays would fill the screen."""
+        end = "terminated" if self.terminated else "cut off"
+        seen = self.observation
+        return (
+            f"Episode({len(self.action):,} transitions, {end}, "
+            f"observations {seen.shape[1:]} {seen.dtype})"
+        )
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, eq=False)  # arrays have no one answer; compare `digest()`
 class Episodes:
     """Logged episodes laid end to end."""
 
@@ -86,7 +96,10 @@ class Episodes:
             if isinstance(column, np.ndarray):
                 column.flags.writeable = False
         if not np.issubdtype(self.action.dtype, np.integer):
-            raise HyqError(f"actions must be integers, got {self.action.dtype}")
+            raise HyqError(
+                f"actions must be integers, got {self.action.dtype}: whole numbers become so with "
+                ".astype(int)"
+            )
         for name in ("life_lost", "terminated"):
             if getattr(self, name).dtype != np.bool_:
                 raise HyqError(f"column {name!r} must hold truth values")
@@ -137,7 +150,7 @@ class Episodes:
             "truncated": truth_values("truncated", truncated),
         }
         check_rows(rows, vectors=("action", "reward"))
-        for name in ("observation", "next_observation"):
+        for name in ("observation", "action", "reward", "next_observation"):
             check_numbers(name, rows[name])
         cut = _cut if next_observation is not None else _cut_without_ends
         return cls.of(cut(rows), provenance or {})
@@ -145,6 +158,14 @@ class Episodes:
     def __len__(self) -> int:
         """Count the transitions."""
         return len(self.action)
+
+    def __repr__(self) -> str:
+        """Say how much of what there is: the arrays would fill the screen."""
+        seen = self.observation
+        return (
+            f"Episodes({len(self.length):,} episodes, {len(self):,} transitions, "
+            f"observations {seen.shape[1:]} {seen.dtype})"
+        )
 
     def __iter__(self) -> Iterator[Episode]:
         """Go through the episodes, decompressing one at a time."""
@@ -214,8 +235,8 @@ class Episodes:
                 raise HyqError(
                     f"column {name!r} has {len(column)} rows where the lengths say {rows}"
                 )
-            if name != "observation" and column.ndim != 1:
-                raise HyqError(f"column {name!r} must be a vector, got shape {column.shape}")
+            if name != "observation":
+                check_vector(name, column)
 
 
 def _bounds(rows: Mapping[str, Array]) -> Iterator[tuple[int, int]]:

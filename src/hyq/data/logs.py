@@ -6,10 +6,9 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from hyq.core.errors import HyqError
-from hyq.core.files import read_json
+from hyq.core.errors import HyqError, MisfitError
 from hyq.core.types import Array
-from hyq.data.dataset import Dataset, Rows, blocks
+from hyq.data.dataset import Dataset, Rows, any_manifest, blocks
 from hyq.data.episodes import FORMAT, Episodes
 
 Logs = Dataset | Episodes
@@ -25,9 +24,7 @@ ROUNDING = 1e-6
 def load_logs(path: Path | str) -> Logs:
     """Open the logs in a directory, of either kind."""
     directory = Path(path)
-    if not directory.is_dir():
-        raise HyqError(f"{directory} is not a dataset directory: give the directory that was saved")
-    if read_json(directory / "manifest.json").get("format") == FORMAT:
+    if any_manifest(directory).get("format") == FORMAT:
         return Episodes.load(directory)
     return Dataset.load(directory)
 
@@ -37,7 +34,10 @@ def check_logs(logs: Logs, env: gym.vector.VectorEnv[Any, Any, Any]) -> None:
     rows = logs if isinstance(logs, Episodes) else logs.transitions
     shape, expected = rows.observation.shape[1:], env.single_observation_space.shape
     if expected not in (shape, (1, *shape)):  # lanes of pictures may show stacks of one
-        raise HyqError(f"the logs' observations have shape {shape}, the environment's {expected}")
+        raise MisfitError(
+            f"the logs' observations have shape {shape}, the environment's {expected}",
+            "give logs of this environment, or wrap it as it was when they were made",
+        )
     _check_scale("observation", rows.observation, env.single_observation_space)
     if isinstance(logs, Dataset):
         _check_scale(
@@ -47,7 +47,10 @@ def check_logs(logs: Logs, env: gym.vector.VectorEnv[Any, Any, Any]) -> None:
     space = env.single_action_space
     assert isinstance(space, gym.spaces.Discrete)
     if not np.issubdtype(action.dtype, np.integer) or action.ndim != 1:
-        raise HyqError(f"the logs' actions must be whole numbers, one a row, for {space}")
+        raise HyqError(
+            f"the logs' actions must be whole numbers, one a row, for {space}: make them again "
+            "with action.ravel().astype(int)"
+        )
     low, high = int(action.min()), int(action.max())
     if low < space.start or high >= space.start + space.n:
         raise HyqError(f"the logs have actions from {low} to {high}, outside {space}")
@@ -73,8 +76,10 @@ def _check_scale(name: str, column: Rows, space: gym.Space[Any]) -> None:
         outside = (block < low - margin) | (block > high + margin)
         if outside.any():
             row, *entry = np.argwhere(outside)[0]
-            at = tuple(entry)
+            at = tuple(int(index) for index in entry)
+            where = f" in dimension {at[0] if len(at) == 1 else at}" if at else ""
             raise HyqError(
-                f"the logs' {name} reaches {block[row][at]:g} where the environment has "
-                f"{low[at]:g} to {high[at]:g}: bring the logs to the environment's scale"
+                f"the logs' {name} reaches {block[row][at]:g}{where}, where the environment has "
+                f"{low[at]:g} to {high[at]:g}: bring the logs to the environment's scale, or "
+                "correct the environment's observation_space"
             )

@@ -9,7 +9,7 @@ import gymnasium as gym
 from gymnasium.envs.registration import load_env_creator
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
-from hyq.core.errors import HyqError, in_one_line
+from hyq.core.errors import HyqError, MisfitError, in_one_line
 from hyq.core.types import Array
 
 VectorEnv = gym.vector.VectorEnv[Array, Array, Array]
@@ -82,9 +82,9 @@ def check_spaces(env: VectorEnv) -> None:
             "wrap it in one that offers a list of actions"
         )
     if not isinstance(observations, gym.spaces.Box):
-        raise HyqError(
-            f"observations must be arrays, this environment has {type(observations).__name__}: "
-            "wrap it, for instance in gymnasium.wrappers:FlattenObservation"
+        raise MisfitError(
+            f"observations must be arrays, this environment has {type(observations).__name__}",
+            "wrap it, for instance in gymnasium.wrappers:FlattenObservation",
         )
 
 
