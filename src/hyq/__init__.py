@@ -5,12 +5,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from hyq.algos.deep_config import DeepConfig
-    from hyq.api import train
+    from hyq.api import load_logs, train
     from hyq.core.errors import HyqError
     from hyq.core.schedules import PiecewiseLinear
     from hyq.data.dataset import Dataset
     from hyq.data.episodes import Episode, Episodes
-    from hyq.data.logs import load_logs
     from hyq.models.learners import AdamSettings
     from hyq.models.networks import NetworkSpec
     from hyq.models.policy import DeepPolicy
@@ -39,7 +38,7 @@ _HOMES = {
     "HyqError": "hyq.core.errors",
     "NetworkSpec": "hyq.models.networks",
     "PiecewiseLinear": "hyq.core.schedules",
-    "load_logs": "hyq.data.logs",
+    "load_logs": "hyq.api",
     "train": "hyq.api",
 }
 

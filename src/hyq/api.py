@@ -19,7 +19,7 @@ from hyq.data.dataset import Dataset
 from hyq.data.episodes import Episodes
 from hyq.data.logs import Logs
 from hyq.envs.make import EnvFactory, VectorEnv, make_lanes
-from hyq.experiments.deep_data import named_logs
+from hyq.experiments.deep_data import fitting, named_logs
 from hyq.models.policy import DeepPolicy, check_free_for_policy
 from hyq.rollout import lanes_to_play, play
 
@@ -90,13 +90,14 @@ def train(
         # Before the logs are loaded, which may take minutes: the environment may be refused.
         # And before PyTorch computes anything: its threads do not outlive a fork, so processes that
         # are started later would wait for them for ever.
-        lanes = opened.enter_context(closing(lanes_of(config.lanes)))
-        if evaluation_episodes:
-            examination = opened.enter_context(
-                closing(lanes_of(lanes_to_play(evaluation_episodes)))
-            )
-        logs = _logs(data, seed)
-        training = Training(config, lanes, logs, streams, minimised)
+        with fitting(data, wrappers):
+            lanes = opened.enter_context(closing(lanes_of(config.lanes)))
+            if evaluation_episodes:
+                examination = opened.enter_context(
+                    closing(lanes_of(lanes_to_play(evaluation_episodes)))
+                )
+            logs = _logs(data, seed)
+            training = Training(config, lanes, logs, streams, minimised)
         bar = opened.enter_context(_bar(progress))
         task = bar.add_task(method, total=config.online_steps or config.pretraining)
         for report in training.run():
@@ -125,6 +126,11 @@ def train(
     if policy is None:
         raise HyqError("nothing to learn from: give online_steps, or logs and pretraining")
     return policy
+
+
+def load_logs(data: Path | str, seed: int = 0) -> Logs:
+    """Open saved logs of either kind, or make those of a name (see 'hyq data list') by a seed."""
+    return named_logs(str(data), seed)
 
 
 def _logs(data: Logs | Path | str | None, seed: int) -> Logs | None:

@@ -34,7 +34,7 @@ VERBS = {
     "film": "hyq.report.film:film",
     "report suite": "hyq.commands.suites:report_suite",
     "report": "hyq.commands.train:report",
-    "data make lock": "hyq.commands.data:data_make_lock",
+    "data make lock": "hyq.commands.data_lock:data_make_lock",
     "data make montezuma": "hyq.experiments.montezuma_data:data_make_montezuma",
     "data show montezuma": "hyq.experiments.montezuma_data:data_show_montezuma",
     "data render montezuma": "hyq.experiments.montezuma_data:data_render_montezuma",

@@ -651,7 +651,12 @@ class Brightness(gym.Env[Array, Any]):
     [
         ((0, 255, np.uint8), (0.0, 1.0), np.float32, "holds float32, .* shows uint8"),
         ((0, 1, np.float32), (0, 255), np.uint8, "holds uint8, .* shows float32"),
-        ((0, 1, np.float32), (0, 255), np.float32, "reaches 255 in dimension 2, where .* has 0 to 1: .*or correct"),
+        (
+            (0, 1, np.float32),
+            (0, 255),
+            np.float32,
+            "reaches 255 in dimension 2, where .* has 0 to 1: .*or correct",
+        ),
         ((0, 1, np.float32), (-1, 1), np.float64, "reaches -1 in dimension 0, where"),
         ((0, 9, np.uint8), (0, 30), np.uint8, "reaches 30 in dimension 2, where .* has 0 to 9"),
         ((0, 1, np.float32), (-0.01, 1.2), np.float32, None),

@@ -1,49 +1,17 @@
-"""The verbs of datasets on disk: make them, list them, look into them."""
+"""The verbs of datasets on disk: list them, look into them."""
 
 from pathlib import Path
 from typing import Annotated
 
 import tyro
 from rich.console import Console
-from rich.progress import Progress as Bar
 from rich.table import Table
 
 from hyq.core.types import Transitions
 from hyq.data.episodes import Episodes
-from hyq.envs.combination_lock import LockSpec
-from hyq.experiments.deep_data import dataset_names, named_logs
-from hyq.experts.lock import LockData, lock_dataset
+from hyq.experiments.deep_data import described_names, named_logs
 
 console = Console()
-
-
-def data_make_lock(
-    kind: LockData,
-    *,
-    out: Path,
-    horizon: int = 100,
-    size: int = 500_000,
-    seed: int = 0,
-    anti_reward_probability: float = 0.5,
-) -> None:
-    """Make one of the paper's offline datasets for the combination lock, on disk.
-
-    Args:
-        kind: Optimal occupancy (random actions) or optimal trajectory (nearly all good ones).
-        out: New directory for the dataset; about 1 KB a transition at horizon 100.
-        horizon: Number of digits of the lock.
-        size: Number of transitions.
-        seed: Chooses the lock and the data; a run needs the same seed to be on the same lock.
-        anti_reward_probability: Chance that a fall pays 0.1.
-    """
-    spec = LockSpec(
-        horizon=horizon, anti_reward_probability=anti_reward_probability, instance_seed=seed
-    )
-    with Bar(console=console) as bar:
-        task = bar.add_task(f"optimal {kind} data", total=horizon)
-        made = lock_dataset(spec, kind, size, seed, lambda h: bar.update(task, completed=h + 1))
-        made.save(out)
-    data_show(out)
 
 
 def data_show(path: Annotated[Path, tyro.conf.Positional]) -> None:
@@ -75,5 +43,10 @@ def data_show(path: Annotated[Path, tyro.conf.Positional]) -> None:
 
 def data_list() -> None:
     """List the datasets that have a name, for 'hyq run deep --data'."""
-    for name in dataset_names():
-        console.print(f"  {name}", highlight=False)
+    table = Table.grid(padding=(0, 2))
+    table.add_row("", *(f"[bold]{title}[/]" for title in ("name", "environment", "transitions")))
+    for name, about in described_names().items():
+        table.add_row("", name, about.env, f"{about.transitions:,}")
+        for wrapper in about.wrappers:
+            table.add_row("", "", f"  in {wrapper}")
+    console.print(table, highlight=False)

@@ -64,6 +64,14 @@ def holds_deep_policy(directory: Path) -> bool:
     return any((directory / place / DESCRIPTION).is_file() for place in DEEP_PLACES)
 
 
+def policy_file(directory: Path) -> Path:
+    """Return the file of the newest functions in a run's or a policy's directory."""
+    path = next((directory / p for p in PLACES if (directory / p).is_file()), None)
+    if path is None:
+        raise HyqError(f"{directory} holds no policy: give the directory of a run that has begun")
+    return path
+
+
 def load_policy(directory: Path) -> SavedPolicy:
     """Read the newest functions in a run's or a policy's directory."""
     if holds_deep_policy(directory):
@@ -71,9 +79,7 @@ def load_policy(directory: Path) -> SavedPolicy:
             f"{directory} holds a deep policy, which has no function for each step and cannot be "
             "judged from data: let it play with 'hyq evaluate'"
         )
-    path = next((directory / p for p in PLACES if (directory / p).is_file()), None)
-    if path is None:
-        raise HyqError(f"{directory} holds no policy: give the directory of a run that has begun")
+    path = policy_file(directory)
     try:
         arrays = load(path.read_bytes())
     except SafetensorError:

@@ -17,7 +17,7 @@ from hyq.core.types import Array
 from hyq.data.logs import Logs
 from hyq.envs.make import VectorEnv, make_lanes
 from hyq.experiments.checkpoint import RingCheckpoint
-from hyq.experiments.deep_data import named_logs
+from hyq.experiments.deep_data import fitting, named_logs
 from hyq.experiments.records import RunDirectory
 from hyq.experiments.trainings import (
     FromPreset,
@@ -224,10 +224,12 @@ def start(
     """Run `spec` into the new directory `out`."""
     began = time.perf_counter()
     RunDirectory.check_free(out)
-    lanes = spec.lanes_of(spec.config.lanes)  # it may be refused; the logs may take minutes to load
-    examination = examination_lanes(spec)
-    logs = spec.logs()
-    training = spec.training(lanes, logs)
+    with fitting(spec.data, spec.wrappers):
+        # They may be refused; the logs may take minutes to load.
+        lanes = spec.lanes_of(spec.config.lanes)
+        examination = examination_lanes(spec)
+        logs = spec.logs()
+        training = spec.training(lanes, logs)
     manifest = {
         "experiment": "deep",
         "spec": asdict(spec),

@@ -1,8 +1,12 @@
 """Logs by name: a directory, or one of the datasets that are made or shipped here."""
 
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
-from hyq.core.errors import HyqError
+from hyq.core.errors import HyqError, MisfitError
+from hyq.core.files import read_json
 from hyq.data.logs import Logs, load_logs
 from hyq.experts import montezuma_data
 from hyq.experts.montezuma_data import EXPERT_PERCENT
@@ -12,10 +16,59 @@ RANDOM_SHARES = {"expert": 0.0, "half": 0.5, "random80": 0.8}
 """Qualities of scripted data: how much of it is random play."""
 
 
+@dataclass(frozen=True)
+class About:
+    """What is known of a dataset without making it."""
+
+    env: str
+    transitions: int
+    """Of scripted ones a few more: the last episode is whole."""
+    wrappers: tuple[str, ...] = ()
+
+
+def described_names() -> dict[str, About]:
+    """Describe every dataset that has a name."""
+    scripted = {
+        f"{name}/{quality}": About(problem.env, problem.transitions, problem.wrappers)
+        for name, problem in PROBLEMS.items()
+        for quality in RANDOM_SHARES
+    }
+    size = int(read_json(montezuma_data.SHIPPED / "manifest.json")["size"])
+    recorded = About("hyq/Montezuma-v0", size)
+    return scripted | {f"montezuma/{kind}": recorded for kind in EXPERT_PERCENT}
+
+
 def dataset_names() -> list[str]:
     """List every dataset that has a name."""
-    scripted = [f"{problem}/{quality}" for problem in PROBLEMS for quality in RANDOM_SHARES]
-    return scripted + [f"montezuma/{kind}" for kind in EXPERT_PERCENT]
+    return list(described_names())
+
+
+@contextmanager
+def fitting(data: Logs | Path | str | None, wrappers: Sequence[str]) -> Iterator[None]:
+    """Where logs and environment do not fit, name the wrappers of the logs if they are others."""
+    try:
+        yield
+    except MisfitError as error:
+        logged = _wrappers_of(data)
+        if logged is None or list(logged) == list(wrappers):
+            raise
+        remedy = f"with wrappers {' '.join(logged)}" if logged else "without wrappers"
+        raise HyqError(f"{error.what}: the logs were made {remedy}") from None
+
+
+def _wrappers_of(data: Logs | Path | str | None) -> Sequence[str] | None:
+    """Look up the wrappers of logs, without making or opening them; None where nobody wrote so."""
+    if data is None:
+        return None
+    if isinstance(data, Path | str):
+        named, manifest = described_names().get(str(data)), Path(data) / "manifest.json"
+        if named is not None:
+            return named.wrappers
+        provenance = read_json(manifest).get("provenance", {}) if manifest.is_file() else {}
+    else:
+        provenance = data.provenance
+    found: Sequence[str] | None = provenance.get("wrappers")
+    return found
 
 
 def named_logs(name: str, seed: int) -> Logs:

@@ -13,8 +13,9 @@ from hyq.core.errors import HyqError
 from hyq.coverage.estimate import NORMAL_95
 from hyq.coverage.features import FeatureKind
 from hyq.coverage.fqe import evaluate_saved
-from hyq.coverage.policy import holds_deep_policy
+from hyq.coverage.policy import holds_deep_policy, policy_file
 from hyq.experiments.film import Actor, play_returns
+from hyq.experiments.records import RunDirectory, is_run
 
 
 def evaluate(
@@ -47,13 +48,16 @@ def evaluate(
         episodes: Episodes that a deep policy plays.
         seed: Chooses the resamples, or the episodes.
     """
-    if holds_deep_policy(policy):
+    if holds_deep_policy(policy) or _is_deep_run(policy):
         if data is not None:
             raise HyqError("a deep policy is judged by letting it play: leave --data out")
         actor = Actor.load(policy, "best", env, wrappers, env_parameters)
         _print_played(policy, actor, episodes, seed)
         return
-    if data is None or not data.exists():
+    policy_file(policy)
+    if data is None:
+        raise HyqError(f"{policy} is a policy by step: give the logs to judge it from as --data")
+    if not data.exists():
         raise HyqError(f"no dataset at {data}: give the directory that was saved as --data")
     result = evaluate_saved(policy, data, features=features, replicates=replicates, seed=seed)
     table = Table(title=f"{policy} on {data}", title_justify="left", show_header=False)
@@ -71,6 +75,11 @@ def evaluate(
         )
 
 
+def _is_deep_run(path: Path) -> bool:
+    """Tell a run that trains a deep policy, even where it has not kept any yet."""
+    return is_run(path) and RunDirectory.open(path).manifest["experiment"] in ("deep", "rnd")
+
+
 def _print_played(policy: Path, actor: Actor, episodes: int, seed: int) -> None:
     if episodes < 2:
         raise HyqError(f"a mean and its interval need 2 episodes or more, got {episodes}")
@@ -79,7 +88,8 @@ def _print_played(policy: Path, actor: Actor, episodes: int, seed: int) -> None:
         returns = play_returns(actor, episodes, seed)
     mean, spread = returns.mean(), NORMAL_95 * returns.std(ddof=1) / math.sqrt(episodes)
     table = Table(title=str(policy), title_justify="left", show_header=False)
-    table.add_row("episodes", f"{episodes}, without random actions")
+    acts = "drawing its actions as in training" if actor.draws else "without random actions"
+    table.add_row("episodes", f"{episodes}, {acts}")
     table.add_row("return, mean", f"{mean:,.6g}")
     table.add_row("95% interval", f"{mean - spread:,.6g} to {mean + spread:,.6g}")
     quantiles = np.quantile(returns, (0.0, 0.5, 1.0))
