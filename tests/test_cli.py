@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 
 from hyq.cli import VERBS, main, summary
+from hyq.commands import data_lock
+from hyq.data.dataset import Dataset
 from hyq.data.episodes import Episodes
 
 QUICK = ["--horizon", "6", "--offline-samples", "6000"]
@@ -94,15 +96,29 @@ def test_run_report_and_data_go_together(
     [
         (["fly"], "no verb 'fly'"),
         (["run", "lock", "--data", "neither"], "no dataset at 'neither'"),
-        (["run", "lock", "--horizon", "many"], "--horizon"),
+        (["run", "lock", "--horizon", "many"], "hyq: --horizon wants a whole number, got 'many' ("),
+        (["run", "lock", "--horizon", "1.5"], "hyq: --horizon wants a whole number, got '1.5' ("),
+        (
+            ["run", "deep", "--env", "CartPole-v1", "--online-steps", "few"],
+            "hyq: --online-steps wants a whole number, got 'few' (",
+        ),
+        (
+            ["run", "deep", "--env", "CartPole-v1", "--oline-steps", "3"],
+            "hyq: Unrecognized options: --oline-steps, 3; Perhaps you meant: --online-steps",
+        ),
         (["run", "lock", "--horizon", "-3"], "horizon >= 1"),
-        (["run", "lock", "--colour", "blue"], "--colour"),
+        (["run", "lock", "--horizon", "1e0", "--offline-share", "7"], "offline_share must lie in"),
+        (["run", "lock", "--colour", "blue"], "hyq: Unrecognized options: --colour, blue (hyq run"),
         (["run", "lock", "--offline-share", "7"], "offline_share must lie in"),
         (["run", "deep", "--env", "CartPole-v1", "--device", "gpu"], "no device 'gpu'"),
         (["run", "rnd", "--env", "CartPole-v1", "--device", "gpu"], "no device 'gpu'"),
         (["run", "deep", "--env", "CartPole-v1", "--env-parameters", '{"bogus": 1}'], "'bogus'"),
         (["data", "make", "lock", "--kind", "best"], "best"),
         (["data", "make", "lock", "--kind", "occupancy", "--size", "5"], "at least 100"),
+        (
+            ["run", "deep", "--env", "MiniGrid-DoorKey-5x5-v0", "--data", "doorkey/half"],
+            "the logs were made with wrappers minigrid.wrappers:FullyObsWrapper minigrid.w",
+        ),
     ],
 )
 def test_bad_input_is_one_line_and_writes_nothing(
@@ -113,10 +129,53 @@ def test_bad_input_is_one_line_and_writes_nothing(
 
 
 def test_missing_things_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert "--out" in complaint(["run", "lock"], capsys)
+    said = complaint(["run", "lock"], capsys)
+    assert said == "hyq: Missing from hyq run lock: --out PATH (hyq run lock --help)\n"
     assert "not a run" in complaint(["resume", str(tmp_path)], capsys)
     assert "no dataset" in complaint(["data", "show", str(tmp_path / "none")], capsys)
     assert "at least one run" in complaint(["report"], capsys)
+    for nothing in (tmp_path, tmp_path / "none"):
+        said = complaint(["evaluate", str(nothing)], capsys)
+        assert f"{nothing} holds no policy" in said
+
+
+def test_an_evaluation_says_what_it_lacks(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data, run = tmp_path / "data", tmp_path / "run"
+    seen = np.zeros((4, 2), np.float32)
+    Dataset.from_arrays(seen, np.zeros(4, int), np.ones(4), seen, np.zeros(4)).save(data)
+    assert "data holds no policy" in complaint(["evaluate", str(data)], capsys)
+    # As a run is that was stopped between its first checkpoint and its first evaluation.
+    (run / "checkpoint").mkdir(parents=True)
+    (run / "manifest.json").write_text('{"experiment": "deep"}')
+    (run / "checkpoint" / "state.safetensors").write_bytes(b"")
+    assert "run holds no policy" in complaint(["evaluate", str(run)], capsys)
+    (run / "manifest.json").write_text('{"experiment": "lock"}')
+    assert "give the logs to judge it from as --data" in complaint(["evaluate", str(run)], capsys)
+
+
+def test_the_list_of_datasets_says_what_they_are_and_does_not_wait_for_pytorch() -> None:
+    script = """
+import sys
+from hyq.cli import main
+main(["data", "list"])
+print("torch" in sys.modules)
+"""
+    told = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True)
+    *listed, slow = [line.split() for line in told.stdout.decode().splitlines()]
+    assert slow == ["False"]
+    assert ["doorkey/half", "MiniGrid-DoorKey-5x5-v0", "10,000"] in listed
+    assert ["in", "minigrid.wrappers:ImgObsWrapper"] in listed
+    assert ["montezuma/hard", "hyq/Montezuma-v0", "100,000"] in listed
+
+
+def test_data_is_not_made_for_a_place_that_is_taken(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(data_lock, "lock_dataset", lambda *_: pytest.fail("data was made"))
+    words = ["data", "make", "lock", "--kind", "occupancy", "--out", str(tmp_path)]
+    assert "exists already" in complaint(words, capsys)
 
 
 def test_an_environment_may_lie_in_the_working_directory(

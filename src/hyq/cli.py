@@ -17,6 +17,7 @@ from typing import Any
 import tyro
 from rich.console import Console
 from rich.table import Table
+from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
 
 from hyq.core.errors import HyqError
 
@@ -94,14 +95,56 @@ def _parsed(verb: str, words: list[str]) -> Callable[[], Any]:
     complaint = io.StringIO()
     try:
         with contextlib.redirect_stderr(complaint):
-            tyro.cli(bind, prog=f"hyq {verb}", args=words)
+            tyro.cli(bind, prog=f"hyq {verb}", args=words, registry=NOTATIONS)
     except SystemExit as stop:
         if stop.code in (0, None):
             raise
-        # Tyro draws a box; keep its sentences.
-        text = re.sub(r"[│╭╮╰╯─]+", " ", complaint.getvalue())
-        raise HyqError(" ".join(text.split())) from None
+        raise HyqError(f"{_told(complaint.getvalue())} (hyq {verb} --help)") from None
     return bound[0]
+
+
+def _told(box: str) -> str:
+    """Keep the complaint from the box that Tyro draws, without its title and help it repeats."""
+    plain = re.sub(r"\x1b\[[\d;]*m", "", box)  # colours
+    # The first row is the title. What is not written in UTF-8 has blanks and hyphens for lines.
+    rows = [row[2:].rstrip("│╯ ") for row in plain.splitlines()[1:]]
+    # Options stand four places further in than sentences, and their help eight.
+    told = "\n".join(row for row in rows if not row.startswith(" " * 8))
+    parts = [" ".join(part.split()) for part in re.split("[─-]{3,}", told)]
+    parts = [part for part in parts if not part.startswith(("Argument help", "For full help"))]
+    text = "; ".join(part.partition(" Got errors:")[0].rstrip(".") for part in parts if part)
+    number = re.search(
+        r"Error parsing (\S+): .*?(wants a whole number, got '.*?')", " ".join(parts)
+    )
+    return " ".join(number.groups()) if number else text
+
+
+NOTATIONS = ConstructorRegistry()
+"""How Tyro reads options, where it differs from Tyro's own way."""
+
+
+@NOTATIONS.primitive_rule
+def _whole_numbers(option: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[int] | None:
+    if option.type is not int:
+        return None
+    return PrimitiveConstructorSpec(
+        nargs=1,
+        metavar="INT",
+        instance_from_str=lambda words: _whole(words[0]),
+        is_instance=lambda value: isinstance(value, int),
+        str_from_instance=lambda value: [str(value)],
+    )
+
+
+def _whole(word: str) -> int:
+    """Read a whole number in any notation: 1e5 is a number of steps too."""
+    try:
+        return int(word)
+    except ValueError:
+        with contextlib.suppress(ValueError):
+            if float(word).is_integer():
+                return int(float(word))
+        raise ValueError(f"wants a whole number, got {word!r}") from None
 
 
 def _no_verb(words: list[str]) -> int:

@@ -132,6 +132,9 @@ def test_from_the_shell_beside_a_deep_run(
     assert main(["report", *both, "--picture", str(picture)]) == 0
     assert picture.read_bytes().startswith(b"\x89PNG")
 
+    assert main(["evaluate", both[0], "--episodes", "2"]) == 0
+    assert "2, drawing its actions as in training" in capsys.readouterr().out
+
     next(rnd.start(SMALL, tmp_path / "stopped", checkpoint_seconds=0))
     assert main(["resume", str(tmp_path / "stopped")]) == 0
     assert main(["resume", str(tmp_path / "stopped")]) == 2
