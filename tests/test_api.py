@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from dataclasses import replace
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -149,6 +150,33 @@ def test_mistakes_are_named() -> None:
         hyq.train("CartPole-v1", chain_logs(), method="sarsa")
     with pytest.raises(AttributeError, match="no attribute 'trian'"):
         _ = hyq.trian
+
+
+def test_logs_may_be_loaded_by_name() -> None:
+    logs = hyq.load_logs("mountaincar/half")
+    assert logs.provenance["env"] == "MountainCar-v0"
+    with pytest.raises(hyq.HyqError, match="no dataset 'mountaincar/most'"):
+        hyq.load_logs("mountaincar/most")
+
+
+def test_wrappers_of_the_logs_are_named_where_the_environment_lacks_them() -> None:
+    logs = chain_logs()
+    wrapped = hyq.Episodes.of(logs, {"wrappers": ["some:Wrapper"]})
+    brief: dict[str, Any] = {"online_steps": 64, "evaluation_episodes": 0}
+    with pytest.raises(hyq.HyqError, match=r"shape \(4,\).*logs were made with wrappers some:Wra"):
+        hyq.train("MountainCar-v0", wrapped, **brief)
+    with pytest.raises(hyq.HyqError, match=r"shape \(4,\).*give logs of this environment"):
+        hyq.train("MountainCar-v0", logs, **brief)
+
+
+def test_the_package_shows_its_names() -> None:
+    assert {*hyq.__all__, "__version__"} <= set(dir(hyq))
+    assert hyq.__version__ == version("hyq")
+    assert hyq.__doc__ is not None
+    told = {line.partition(":")[0] for line in hyq.__doc__.splitlines()[2:]}
+    assert told - {""} == set(hyq.__all__)
+    for name in hyq.__all__:
+        assert getattr(hyq, name).__name__ == name
 
 
 def test_importing_the_package_is_cheap() -> None:

@@ -1,6 +1,20 @@
-"""hyq: hybrid reinforcement learning, one policy from logged data and live interaction together."""
+"""hyq: hybrid reinforcement learning, one policy from logged data and live interaction together.
+
+train: From logs and an environment to a policy, in one call.
+load_logs: Open saved logs of either kind, or those of a name.
+Dataset: Logged transitions in any order.
+Episodes: Logged episodes in the order of time.
+Episode: One of them.
+DeepPolicy: A learned policy, to act with, to save and to export.
+DeepConfig: Every setting of the training.
+NetworkSpec: The layers of a network, a setting.
+AdamSettings: The optimiser, a setting.
+PiecewiseLinear: A setting that changes with the steps.
+HyqError: A mistake the user can mend.
+"""
 
 from importlib import import_module
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -45,6 +59,13 @@ _HOMES = {
 
 def __getattr__(name: str) -> Any:
     """Import a public name when it is first used, so that `import hyq` alone costs nothing."""
+    if name == "__version__":
+        return version("hyq")
     if name not in _HOMES:
         raise AttributeError(f"module 'hyq' has no attribute {name!r}")
     return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    """List what can be had from here, imported yet or not."""
+    return sorted({*globals(), *__all__, "__version__"})

@@ -123,8 +123,26 @@ def test_what_does_not_fit_is_told_the_shape_before_shrinking() -> None:
     small = np.zeros((3, 1, 42, 42), np.uint8)
     with pytest.raises(HyqError, match=r"expected observations of \(3, 1, 84, 84\).*player"):
         policy.act(small)
-    with pytest.raises(HyqError, match=r"expected frames of \(1, 84, 84\)"):
+    with pytest.raises(HyqError, match=r"or frames \(1, 84, 84\) to be stacked"):
         policy.player().act(small[0])
+    message = r"was trained on observations \(2,\), this environment shows \(4,\)"
+    with pytest.raises(HyqError, match=message):
+        vector_policy().player().act(np.zeros(4, np.float32))
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_what_is_not_a_number_has_no_action(value: float) -> None:
+    rows = np.zeros((3, 2), np.float32)
+    rows[1, 1] = value
+    for seen in (rows, rows[1]):
+        with pytest.raises(HyqError, match="NaN or infinite"):
+            vector_policy().act(seen)
+
+
+def test_a_run_is_not_taken_for_its_policy(tmp_path: Path) -> None:
+    vector_policy().save(tmp_path / "best")
+    with pytest.raises(HyqError, match=f"is a run, not a policy: load {tmp_path}/best$"):
+        DeepPolicy.load(tmp_path)
 
 
 def onnx_answers(policy: DeepPolicy, path: Path, rows: Array) -> tuple[Array, Array]:

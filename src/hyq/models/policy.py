@@ -69,8 +69,10 @@ class DeepPolicy:
         frames = [shape[1:] for shape in self._shapes]
         if frame in frames:
             return self._shapes[0][0]
+        stacked = f", or frames {frames[0]} to be stacked" if frames[0] else ""
         raise HyqError(
-            f"expected frames of {frames[0]} or observations of {self._shapes[0]}, got {frame}"
+            f"the policy was trained on observations {self._shapes[0]}{stacked}, this environment "
+            f"shows {frame}: let it play where it was trained"
         )
 
     def scores(self, observation: Array) -> FloatArray:
@@ -82,6 +84,8 @@ class DeepPolicy:
                 f"expected observations of {self._shapes[0]}, or a batch of them, got "
                 f"{rows.shape}: where frames are stacked, policy.player() does it"
             )
+        if np.issubdtype(rows.dtype, np.floating) and not np.isfinite(rows).all():
+            raise HyqError("the observation has NaN or infinite entries: no action is right for it")
         shrunk = shrink(rows[None] if single else rows, self.shrink_by)
         batch = shrunk.reshape(len(shrunk), *self.network.shape)
         module = self._module  # built first: what inference mode makes can never be exported
@@ -121,6 +125,14 @@ class DeepPolicy:
     def load(cls, path: Path | str) -> "DeepPolicy":
         """Read what `save` wrote."""
         directory = Path(path)
+        if not (directory / DESCRIPTION).exists():
+            kept = [
+                directory / n for n in ("best", "last") if (directory / n / DESCRIPTION).exists()
+            ]
+            if kept:
+                raise HyqError(
+                    f"{directory} is a run, not a policy: load {' or '.join(map(str, kept))}"
+                )
         about = read_json(directory / DESCRIPTION)
         if about.get("format") != FORMAT:
             raise HyqError(f"{directory} holds no policy that can be read here")
