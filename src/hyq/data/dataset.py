@@ -216,7 +216,7 @@ def check_numbers(name: str, column: Rows) -> None:
     if not np.issubdtype(column.dtype, np.floating):
         return
     bad = [~np.isfinite(block).reshape(len(block), -1).all(axis=1) for block in blocks(column)]
-    rows = np.flatnonzero(np.concatenate(bad)) if bad else []
+    rows = np.flatnonzero(np.concatenate(bad or [np.zeros(0, np.bool_)]))
     if len(rows):
         raise HyqError(
             f"column {name!r} has NaN or infinite entries in {len(rows):,} of {len(column):,} rows,"
