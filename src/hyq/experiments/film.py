@@ -79,13 +79,7 @@ class Actor:
         parameters = json_object(env_parameters)
         if env is None and (wrappers or parameters):
             raise HyqError("wrappers and env_parameters are of a named environment: give env too")
-        is_policy = (path / DESCRIPTION).exists()
-        run = path.parent if is_policy else path
-        # A run without evaluations knows no best policy.
-        kept_here = [name for name in (kept, "last") if (run / name / DESCRIPTION).exists()]
-        if not is_policy and not kept_here:
-            raise HyqError(f"{path} holds no policy: give a run that has evaluated or ended")
-        place = path if is_policy else run / kept_here[0]
+        run, place = find_policy(path, kept)
         scene, about, draws = None, {"policy": place.name}, False
         if is_run(run):
             manifest = RunDirectory.open(run).manifest
@@ -108,6 +102,17 @@ class Actor:
         drawn = np.array([chance.random() for chance in chances])[:, None] * likely[:, -1:]
         chosen: list[int] = (self.policy.first_action + (likely <= drawn).sum(axis=1)).tolist()
         return chosen
+
+
+def find_policy(path: Path, kept: Kept = "best") -> tuple[Path, Path]:
+    """Return the directories of a run and of its policy, given either of them."""
+    if (path / DESCRIPTION).exists():
+        return path.parent, path
+    # A run without evaluations knows no best policy.
+    kept_here = [name for name in (kept, "last") if (path / name / DESCRIPTION).exists()]
+    if not kept_here:
+        raise HyqError(f"{path} holds no policy: give a run that has evaluated or ended")
+    return path, path / kept_here[0]
 
 
 @dataclass(frozen=True)
