@@ -4,7 +4,7 @@ A policy's directory is that of any run (`final.safetensors`, or its checkpoint 
 or one that `save_policy` wrote. The names of a function's arrays say which class it is of.
 
 A deep policy is one network for all steps, of episodes of any length. What is measured here goes by
-step, so that such a policy has to be played instead.
+step; such a policy is judged by `coverage.deep_fqe`, or played.
 """
 
 from collections.abc import Mapping, Sequence
@@ -76,8 +76,8 @@ def load_policy(directory: Path) -> SavedPolicy:
     """Read the newest functions in a run's or a policy's directory."""
     if holds_deep_policy(directory):
         raise HyqError(
-            f"{directory} holds a deep policy, which has no function for each step and cannot be "
-            "judged from data: let it play with 'hyq evaluate'"
+            f"{directory} holds a deep policy, which has no function for each step: judge it on "
+            "whole episodes, or let it play, with 'hyq evaluate'"
         )
     path = policy_file(directory)
     try:

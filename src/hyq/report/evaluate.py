@@ -7,15 +7,23 @@ from typing import Annotated
 import numpy as np
 import tyro
 from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TimeRemainingColumn
 from rich.table import Table
 
 from hyq.core.errors import HyqError
+from hyq.coverage.deep_fqe import GAMMA, UPDATES, WIDER, check_sees_vectors, deep_evaluation
 from hyq.coverage.estimate import NORMAL_95
 from hyq.coverage.features import FeatureKind
 from hyq.coverage.fqe import evaluate_saved
 from hyq.coverage.policy import holds_deep_policy, policy_file
-from hyq.experiments.film import Actor, play_returns
+from hyq.data.episodes import Episodes
+from hyq.experiments.deep_data import named_logs
+from hyq.experiments.film import Actor, find_policy, play_returns
 from hyq.experiments.records import RunDirectory, is_run
+from hyq.models.policy import DeepPolicy
+
+BY_STEP, DEEP = 100, 8
+"""Resamples behind an interval: regressions by step are quick, networks are not."""
 
 
 def evaluate(
@@ -23,25 +31,29 @@ def evaluate(
     *,
     data: Path | None = None,
     features: FeatureKind | None = None,
-    replicates: int = 100,
+    replicates: int | None = None,
+    gamma: float | None = None,
     env: str | None = None,
     wrappers: tuple[str, ...] = (),
     env_parameters: str = "{}",
     episodes: int = 100,
     seed: int = 0,
 ) -> None:
-    """Judge a saved policy: a deep one by letting it play, any other from logged data alone.
+    """Judge a saved policy: from logged data, before it goes live, or a deep one by play.
 
-    From data it is fitted Q evaluation, before the policy goes live: the policy has a function for
-    each step, and the data is by step.
+    From data it is fitted Q evaluation: of a policy with a function for each step on data by step,
+    or of a deep one that sees vectors on whole episodes, which takes minutes.
 
     Args:
         policy: Directory of a run or a saved policy.
-        data: The dataset's directory, for policies by step.
-        features: The class of value functions: linear in raw observations, random Fourier
+        data: The dataset's directory, best with logs that the policy did not learn from. Without
+            it a deep policy plays.
+        features: The class of value functions by step: linear in raw observations, random Fourier
             features, or the last layer of the policy's own network, which is taken where it has
             one.
-        replicates: Resamples of the data behind the interval.
+        replicates: Resamples of the data behind the interval: 100 by step, 8 networks for a deep
+            policy, if not given.
+        gamma: Discount of what a deep policy is estimated to earn, 0.99 if not given.
         env: Environment to play in, for a deep policy outside of its run.
         wrappers: module:Class of wrappers around that environment, innermost first.
         env_parameters: Parameters of that environment, as a JSON object.
@@ -50,16 +62,24 @@ def evaluate(
     """
     if holds_deep_policy(policy) or _is_deep_run(policy):
         if data is not None:
-            raise HyqError("a deep policy is judged by letting it play: leave --data out")
+            if env is not None or features is not None:
+                raise HyqError("a deep policy on data takes neither --env nor --features")
+            _print_judged(policy, data, DEEP if replicates is None else replicates, gamma, seed)
+            return
+        if gamma is not None or replicates is not None:
+            raise HyqError("gamma and replicates are for logged data: give --data, or leave them")
         actor = Actor.load(policy, "best", env, wrappers, env_parameters)
         _print_played(policy, actor, episodes, seed)
         return
     policy_file(policy)
+    if gamma is not None:
+        raise HyqError("policies by step earn without a discount: leave --gamma out")
     if data is None:
         raise HyqError(f"{policy} is a policy by step: give the logs to judge it from as --data")
     if not data.exists():
         raise HyqError(f"no dataset at {data}: give the directory that was saved as --data")
-    result = evaluate_saved(policy, data, features=features, replicates=replicates, seed=seed)
+    resamples = BY_STEP if replicates is None else replicates
+    result = evaluate_saved(policy, data, features=features, replicates=resamples, seed=seed)
     table = Table(title=f"{policy} on {data}", title_justify="left", show_header=False)
     table.add_row("estimated return", f"{result.value.value:.4g}")
     table.add_row("95% interval", f"{result.value.low:.4g} to {result.value.high:.4g}")
@@ -78,6 +98,44 @@ def evaluate(
 def _is_deep_run(path: Path) -> bool:
     """Tell a run that trains a deep policy, even where it has not kept any yet."""
     return is_run(path) and RunDirectory.open(path).manifest["experiment"] in ("deep", "rnd")
+
+
+def _print_judged(path: Path, data: Path, replicates: int, gamma: float | None, seed: int) -> None:
+    """Evaluate a deep policy from logged episodes, and say what speaks against the result."""
+    run, place = find_policy(path)
+    if is_run(run) and RunDirectory.open(run).manifest["experiment"] == "rnd":
+        raise HyqError("a policy that draws its actions is not judged from data: let it play")
+    policy = DeepPolicy.load(place)
+    check_sees_vectors(policy)  # before logs are read, which takes long for pictures
+    logs = named_logs(str(data), seed=0)
+    if not isinstance(logs, Episodes):
+        raise HyqError(f"{data} holds transitions by step: a deep policy is judged on episodes")
+    discount = GAMMA if gamma is None else gamma
+    console = Console()
+    columns = ("learning values", BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task("learning values", total=UPDATES)
+        result = deep_evaluation(
+            policy,
+            logs,
+            gamma=discount,
+            replicates=replicates,
+            seed=seed,
+            updates=UPDATES,
+            told=lambda updates: bar.update(task, completed=updates),
+        )
+    table = Table(title=f"{path} on {data}", title_justify="left", show_header=False)
+    table.add_row("estimated return", f"{result.value.value:.4g}, discounted by {discount:g}")
+    table.add_row("95% interval", f"{result.value.low:.4g} to {result.value.high:.4g}")
+    table.add_row("acts as logged", f"{result.agreement:.1%} of the transitions")
+    table.add_row("stays where data is", f"{result.inside:.1%} of its time")
+    console.print(table)
+    console.print(
+        f"The interval is {WIDER:g} times as wide as the networks' spread makes it: "
+        "calibrated on three small problems, not proved."
+    )
+    for doubt in result.doubts:
+        console.print(f"[yellow]not supported[/] {doubt}", highlight=False)
 
 
 def _print_played(policy: Path, actor: Actor, episodes: int, seed: int) -> None:

@@ -1,0 +1,169 @@
+"""Fitted Q evaluation of deep policies against values that are known."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hyq.cli import main
+from hyq.core.errors import HyqError
+from hyq.core.types import Transitions
+from hyq.coverage.deep_fqe import WIDER, DeepEvaluation, deep_evaluation
+from hyq.data.dataset import Dataset
+from hyq.data.episodes import Episode, Episodes
+from hyq.models.networks import InputScaling, Network, NetworkSpec
+from hyq.models.policy import DeepPolicy
+
+GAMMA, GOAL, MOVES = 0.9, 4, 0.7
+PICTURES = (1, 36, 36)
+SEES = NetworkSpec(hidden=(2,), dueling=False, convolutions=((2, 8, 4),))
+
+
+def always(
+    action: int, shape: tuple[int, ...] = (1,), spec: NetworkSpec | None = None
+) -> DeepPolicy:
+    """Build a network that prefers one of two actions everywhere."""
+    scaling = InputScaling(np.zeros(shape, np.float32), np.ones(shape, np.float32))
+    network = Network(shape, 2, spec or NetworkSpec(hidden=(2,), dueling=False), scaling)
+    weights = {
+        name: np.zeros_like(v) for name, v in network.initial(np.random.default_rng(0)).items()
+    }
+    bias = next(name for name in weights if name.startswith("heads") and name.endswith("bias"))
+    weights[bias][action] = 1.0
+    return DeepPolicy(network, weights)
+
+
+def walk(seed: int, episodes: int = 100, right: float = 0.6, longest: int = 12) -> Episodes:
+    """Log walkers who step right with chance MOVES, or left; each step costs 1 up to the goal."""
+    rng = np.random.default_rng(seed)
+    logged = []
+    for _ in range(episodes):
+        place, places = 0, [0]
+        actions: list[int] = []
+        while place < GOAL and len(actions) < longest:
+            actions.append(int(rng.random() < right))
+            if actions[-1] == 0:
+                place = max(place - 1, 0)
+            elif rng.random() < MOVES:
+                place += 1
+            places.append(place)
+        seen = np.array(places, np.float32)[:, None]
+        cost = np.full(len(actions), -1, np.float32)
+        logged.append(Episode(seen, np.array(actions), cost, place == GOAL))
+    return Episodes.of(logged, {})
+
+
+def worth_of_right() -> float:
+    worth = 0.0
+    for _ in range(GOAL):
+        worth = (-1 + GAMMA * MOVES * worth) / (1 - GAMMA * (1 - MOVES))
+    return worth
+
+
+def judged(policy: DeepPolicy, logs: Episodes, updates: int = 250) -> DeepEvaluation:
+    return deep_evaluation(policy, logs, gamma=GAMMA, replicates=4, updates=updates)
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A walk over five places needs no large networks, and they learn it in few updates."""
+    monkeypatch.setattr("hyq.coverage.deep_fqe.HIDDEN", 16)
+    monkeypatch.setattr("hyq.coverage.deep_fqe.LEARNING_RATE", 5e-3)
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_the_interval_holds_the_value_of_a_walk_by_chance(seed: int) -> None:
+    """Most of the episodes are cut off, which must not look like an end."""
+    truth, found = worth_of_right(), judged(always(1), walk(seed))
+    assert found.value.low <= truth <= found.value.high
+    assert found.value.value == pytest.approx(truth, abs=0.25)
+    assert found.value.high - found.value.low < 3.0
+    assert found.doubts == ()
+
+
+def test_the_other_policy_never_arrives() -> None:
+    found = judged(always(0), walk(0))
+    assert found.value.value == pytest.approx(-1 / (1 - GAMMA), abs=0.5)
+    assert found.possible == pytest.approx((-10, 0))
+
+
+def test_the_interval_is_wider_than_the_spread_and_within_what_is_possible() -> None:
+    found = judged(always(1), walk(0))
+    deviation = WIDER * found.networks.std(ddof=1) * 3.182  # Student's t of 4 networks
+    assert found.value.value == pytest.approx(found.networks.mean())
+    assert found.value.high - found.value.low == pytest.approx(2 * deviation, rel=1e-3)
+    early = judged(always(1), walk(0), updates=1)
+    assert (early.value.low, early.value.high) == early.possible
+    assert any("disagree" in doubt for doubt in early.doubts)
+
+
+def test_the_same_seed_gives_the_same_networks() -> None:
+    policy, logs = always(1), walk(0, episodes=20)
+
+    def networks(seed: int) -> list[float]:
+        return deep_evaluation(
+            policy, logs, gamma=GAMMA, replicates=2, updates=5, seed=seed
+        ).networks.tolist()
+
+    assert networks(1) == networks(1)
+    assert networks(1) != networks(2)
+
+
+def test_a_policy_that_was_never_logged_is_called_out() -> None:
+    found = judged(always(0), walk(0, right=1.0), updates=1)
+    assert found.agreement == 0
+    assert found.inside == 0
+    assert any("leaves what was logged" in doubt for doubt in found.doubts)
+
+
+def test_logs_in_which_nothing_ever_happens_are_called_out() -> None:
+    logs = walk(0, longest=3)
+    assert not logs.terminated.any()
+    found = judged(always(1), logs, updates=1)
+    assert any("looks alike" in doubt for doubt in found.doubts)
+
+
+def test_what_cannot_be_evaluated_is_refused() -> None:
+    policy, logs = always(1), walk(0, episodes=12)
+    with pytest.raises(HyqError, match="shape"):
+        deep_evaluation(always(1, (2,)), logs)
+    with pytest.raises(HyqError, match="pictures"):
+        deep_evaluation(always(1, PICTURES, SEES), logs)
+    with pytest.raises(HyqError, match="episodes"):
+        deep_evaluation(policy, walk(0, episodes=9))
+    with pytest.raises(HyqError, match="actions 1 to 2"):
+        deep_evaluation(policy, replace(logs, action=logs.action + 1))
+    with pytest.raises(HyqError, match="gamma"):
+        deep_evaluation(policy, logs, gamma=1.0)
+    with pytest.raises(HyqError, match="2 replicates"):
+        deep_evaluation(policy, logs, replicates=1)
+    with pytest.raises(HyqError, match="updates"):
+        deep_evaluation(policy, logs, updates=0)
+
+
+def test_from_the_shell(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hyq.report.evaluate.UPDATES", 5)
+    always(1).save(tmp_path / "policy")
+    walk(0, right=0.0).save(tmp_path / "logs")
+    words = ["evaluate", str(tmp_path / "policy"), "--data", str(tmp_path / "logs")]
+    assert main([*words, "--replicates", "2", "--gamma", "0.9"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "discounted by 0.9" in shown
+    assert "not supported" in shown
+    assert "calibrated on three small" in shown
+    assert main([*words, "--env", "CartPole-v1"]) == 2
+    assert "neither --env" in capsys.readouterr().err
+    always(1, PICTURES, SEES).save(tmp_path / "sees")
+    assert main(["evaluate", str(tmp_path / "sees"), "--data", "nowhere"]) == 2
+    assert "pictures" in capsys.readouterr().err
+    rows = Transitions(np.zeros(4), np.zeros(4, int), np.ones(4), np.ones(4), np.zeros(4))
+    Dataset(rows, np.zeros(4, int), {}).save(tmp_path / "tuples")
+    assert main([*words[:-1], str(tmp_path / "tuples")]) == 2
+    assert "judged on episodes" in capsys.readouterr().err
+    assert main([*words[:-1], str(tmp_path / "nowhere")]) == 2
+    assert "no dataset" in capsys.readouterr().err
+    assert main([*words[:2], "--gamma", "0.9"]) == 2
+    assert "give --data" in capsys.readouterr().err
