@@ -55,7 +55,7 @@ WIDER = 2.0
 
 What the networks share, such as values that lag behind, moves them all alike, and their spread does
 not show it: alone it held what was then earned in 17 of 21 cases. Twice as wide was chosen on those
-and then tried on others (`benchmarks/deep_evaluation.py`). It is not proved.
+and held in 17 of 18 others (`benchmarks/deep_evaluation.py`). It is not proved.
 """
 WIDEST = 0.5
 """Share of all possible values that an interval may be wide and still say something."""
