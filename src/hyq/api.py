@@ -134,7 +134,7 @@ def load_logs(data: Path | str, seed: int = 0) -> Logs:
 
 
 def _logs(data: Logs | Path | str | None, seed: int) -> Logs | None:
-    logs = named_logs(str(data), seed) if isinstance(data, Path | str) else data
+    logs = load_logs(data, seed) if isinstance(data, Path | str) else data
     if not isinstance(logs, Dataset | Episodes | None):
         raise HyqError(
             f"data must be a hyq.Dataset, hyq.Episodes or where they are, not {type(logs).__name__}"
