@@ -8,7 +8,7 @@ import pytest
 
 from hyq.core.errors import HyqError
 from hyq.core.types import Array
-from hyq.coverage.cells import Best, CellLog, cell_coverage, make_cells, ranked
+from hyq.coverage.cells import Best, CellCoverage, CellLog, cell_coverage, make_cells, ranked
 from hyq.coverage.estimate import Interval
 from hyq.data.episodes import Episode, Episodes
 
@@ -53,7 +53,7 @@ def test_data_is_held_against_a_policy_that_plays(share: float) -> None:
     (log,) = read(data=mixture(share, seed=1))
     cells = make_cells([mixture(0.5, seed=1)])
     own = CellLog.played("policy", mixture(1.0, seed=2, episodes=20), cells)
-    found = cell_coverage(log, Best.played(own))
+    found = cell_coverage(log, Best.played(own, [log]))
     assert found.share == 0.0, "the data has none of its very episodes"
     if share:
         assert found.transfer.value == pytest.approx(1 / math.sqrt(share), rel=0.03)
@@ -67,7 +67,7 @@ def test_a_policy_that_repeats_itself_has_still_played() -> None:
     (log,) = read(data=mixture(0.5, seed=1))
     same = Episodes.of([logged(np.arange(4), 0, 1.0)] * 5, {})
     own = CellLog.played("policy", same, make_cells([mixture(0.5, seed=1)]))
-    best = Best.played(own)
+    best = Best.played(own, [log])
     assert len(best.visits) == 5
     assert cell_coverage(own, best).transfer.value == pytest.approx(1.0)
     assert cell_coverage(log, best).transfer.value == pytest.approx(math.sqrt(2), rel=0.05)
@@ -156,6 +156,48 @@ def test_data_that_leaves_more_out_is_no_better() -> None:
     assert steps == []
 
 
+def test_data_that_shows_what_else_can_be_done_comes_first() -> None:
+    """C is smallest for the expert's data alone, which does not say that action 1 is worse."""
+    rng = np.random.default_rng(5)
+    expert = [logged(rng.integers(4, size=40), 0, 10.0) for _ in range(50)]
+    other = [logged(rng.integers(4, size=40), 1, 0.0) for _ in range(50)]
+    logs = read(expert=Episodes.of(expert, {}), half=Episodes.of(expert[:25] + other[:25], {}))
+    best = Best.of(logs)
+    found = {log.name: cell_coverage(log, best) for log in logs}
+    assert found["expert"].transfer.value == pytest.approx(1.0, rel=0.02)
+    assert found["half"].transfer.value == pytest.approx(math.sqrt(2), rel=0.05)
+    assert found["expert"].untried == pytest.approx(0.5), "of the two actions that all logs know"
+    assert found["half"].untried == 0.0
+    order, steps = ranked(list(found.values()))
+    assert [one.name for one in order] == ["half", "expert"]
+    assert steps == [], "where the order is not that of C, no factor is told"
+
+
+def test_less_than_a_tenth_more_that_was_tried_does_not_outweigh_c() -> None:
+    (log,) = read(data=mixture(1.0, seed=1))
+    known = cell_coverage(log, Best.of([log]))
+    c = known.transfer
+
+    def graded(name: str, untried: float, factor: float) -> CellCoverage:
+        value = Interval(c.value * factor, c.low * factor, c.high * factor)
+        return replace(known, name=name, untried=untried, transfer=value)
+
+    closer, shown = graded("closer", 0.33, 1.5), graded("shown", 0.29, 2.0)
+    far = graded("far", 0.0, 100.0)
+    order, _ = ranked([far, shown, closer])
+    assert [one.name for one in order] == ["closer", "shown", "far"]
+    order, _ = ranked([replace(closer, untried=0.4), shown])
+    assert [one.name for one in order] == ["shown", "closer"]
+
+
+def test_what_was_tried_in_the_very_episode_alone_does_not_count() -> None:
+    wandering = [logged(np.roll(np.arange(4), k), int(k == 1), 10.0) for k in range(4)]
+    (log,) = read(data=Episodes.of(wandering, {}))
+    found = cell_coverage(log, Best.of([log]))
+    # Three episodes miss nothing; the one that tried action 1 is the only one that shows it.
+    assert found.untried == pytest.approx(0.5 / 4)
+
+
 def test_episodes_that_are_shared_are_pooled_once() -> None:
     data = mixture(0.5, 8)
     logs = read(one=data, same=data)
@@ -166,7 +208,8 @@ def test_episodes_that_are_shared_are_pooled_once() -> None:
 
 def test_too_few_good_episodes_say_nothing() -> None:
     (log,) = read(data=mixture(0.02, 9))
-    found = cell_coverage(log, Best(dict(zip(log.keys[:2], log.visits, strict=False)), 10, 10, 9))
+    few = dict(zip(log.keys[:2], log.visits, strict=False))
+    found = cell_coverage(log, Best(few, few, 10, 10, 9))
     assert not found.known
     known = cell_coverage(log, Best.of([log]))
     order, steps = ranked([found, known])

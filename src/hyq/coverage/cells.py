@@ -15,11 +15,15 @@ has played for the purpose take the place of the best where it is the policy tha
 The sum can only be over the x that this data has. The share of visits that it leaves out is known
 as `unseen`, and no C is good news without it: where cells are so fine that no two episodes meet,
 nothing is left of the sum and C is near 0.
+
+C asks what the best episodes did, and is smallest for data of nothing else. A learner also has to
+find out that the other actions are worse: by steps of its own, wherever the data does not show
+it. The share of them that the data has never tried is `untried`.
 """
 
 import hashlib
 import math
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations, pairwise
 
@@ -30,7 +34,7 @@ from hyq.core.types import Array, BoolArray, FloatArray, IntArray
 from hyq.coverage.estimate import FOLDS, Interval
 from hyq.coverage.inspection import UNSUPPORTED_LIMIT
 from hyq.coverage.scan import row_hashes
-from hyq.coverage.verdict import BEST_SHARE
+from hyq.coverage.verdict import BEST_SHARE, THIN
 from hyq.data.episodes import Episode, Episodes
 
 BLOCKS = 12
@@ -103,6 +107,8 @@ class CellLog:
     """(Cell, action) of each transition, as one number, an array an episode."""
     places: tuple[IntArray, ...]
     """Its cell alone."""
+    actions: IntArray
+    """The different actions that were taken."""
     returns: FloatArray
     keys: tuple[bytes, ...]
     """What tells each episode from others, and finds it again in other logs."""
@@ -130,7 +136,8 @@ class CellLog:
             returns.append(float(episode.reward.sum()))
             keys.append(_key(episode))
             progress(len(episode.action))
-        return cls(name, tuple(visits), tuple(places), np.array(returns), tuple(keys))
+        actions = np.unique(logs.action).astype(np.int64)
+        return cls(name, tuple(visits), tuple(places), actions, np.array(returns), tuple(keys))
 
 
 def _key(episode: Episode) -> bytes:
@@ -149,6 +156,8 @@ class Best:
     """
 
     visits: dict[bytes, IntArray]
+    alternatives: dict[bytes, IntArray]
+    """(Cell, action) for the cell of each of these visits and every action that any logs took."""
     threshold: float
     """The least return among them."""
     mean_return: float
@@ -161,21 +170,38 @@ class Best:
     def of(cls, logs: Sequence[CellLog]) -> "Best":
         """Choose them; episodes that are as good as the last of them are taken too."""
         pool = {
-            key: (total, visits)
+            key: (total, visits, places)
             for log in logs
-            for key, visits, total in zip(log.keys, log.visits, log.returns, strict=True)
+            for key, total, visits, places in zip(
+                log.keys, log.returns, log.visits, log.places, strict=True
+            )
         }
-        ranked = np.sort([total for total, _ in pool.values()])[::-1]
+        ranked = np.sort([total for total, _, _ in pool.values()])[::-1]
         threshold = float(ranked[max(1, int(BEST_SHARE * len(ranked))) - 1])
-        chosen = {key: visits for key, (total, visits) in pool.items() if total >= threshold}
-        return cls(chosen, threshold, float(ranked[ranked >= threshold].mean()), len(pool))
+        chosen = {key: visits for key, (total, visits, _) in pool.items() if total >= threshold}
+        places = {key: pool[key][2] for key in chosen}
+        mean = float(ranked[ranked >= threshold].mean())
+        return cls(chosen, _alternatives(places, logs), threshold, mean, len(pool))
 
     @classmethod
-    def played(cls, log: CellLog) -> "Best":
-        """Take all the episodes that a policy has played."""
-        visits = dict(zip(log.keys, log.visits, strict=True))
-        least, mean = float(log.returns.min()), float(log.returns.mean())
-        return cls(visits, least, mean, len(visits), policy=log.name)
+    def played(cls, own: CellLog, logs: Sequence[CellLog]) -> "Best":
+        """Take all the episodes that a policy has played, to hold logs against them."""
+        visits = dict(zip(own.keys, own.visits, strict=True))
+        places = dict(zip(own.keys, own.places, strict=True))
+        alternatives = _alternatives(places, [own, *logs])
+        least, mean = float(own.returns.min()), float(own.returns.mean())
+        return cls(visits, alternatives, least, mean, len(visits), policy=own.name)
+
+
+def _alternatives(
+    places: Mapping[bytes, IntArray], logs: Sequence[CellLog]
+) -> dict[bytes, IntArray]:
+    """Number all that could have been done at the places of each episode."""
+    actions = np.unique(np.concatenate([log.actions for log in logs]))
+    return {
+        key: np.concatenate([row_hashes(place, np.full(len(place), action)) for action in actions])
+        for key, place in places.items()
+    }
 
 
 @dataclass(frozen=True)
@@ -189,6 +215,8 @@ class CellCoverage:
     """C over what other data has; NaN where the best episodes are too few to say."""
     unseen: float
     """Share of a best episode's visits in a (cell, action) that no other data has."""
+    untried: float
+    """Share of all that could be done at a best episode's visits that no other data has tried."""
     without: FloatArray
     """C^2 with each group of the best episodes left out, for comparisons."""
 
@@ -225,7 +253,7 @@ def cell_coverage(log: CellLog, best: Best) -> CellCoverage:
     share = float(good.sum() / (good.sum() + others.sum()))
     if len(wanted) < FEWEST_BEST:
         nothing = Interval(math.nan, math.nan, math.nan)
-        return CellCoverage(log.name, share, nothing, math.nan, np.zeros(0))
+        return CellCoverage(log.name, share, nothing, math.nan, math.nan, np.zeros(0))
     keys = list(wanted)
     groups = [keys[start :: min(FOLDS, len(keys))] for start in range(min(FOLDS, len(keys)))]
     visits = [counted([wanted[key] for key in group]) for group in groups]
@@ -244,7 +272,12 @@ def cell_coverage(log: CellLog, best: Best) -> CellCoverage:
     square = float(np.nanmean(squares))
     deviation = jackknife_deviation(np.sqrt(without))
     transfer = Interval.of(math.sqrt(square), deviation)
-    return CellCoverage(log.name, share, transfer, float(np.mean(unseen)), without)
+    tried = [
+        np.isin(np.concatenate([best.alternatives[key] for key in group]), names[rest > 0]).mean()
+        for group, rest in zip(groups, (good + others - one for one in own), strict=True)
+    ]
+    untried = 1.0 - float(np.mean(tried))
+    return CellCoverage(log.name, share, transfer, float(np.mean(unseen)), untried, without)
 
 
 def _as_many(good: FloatArray, left_out: FloatArray) -> FloatArray:
@@ -277,13 +310,17 @@ class Comparison:
 def ranked(found: Sequence[CellCoverage]) -> tuple[list[CellCoverage], list[Comparison]]:
     """Sort datasets, the easiest first, and compare neighbours.
 
-    Those that cover the best episodes come first, by C. A sum that leaves more out is smaller, so
-    the others follow by what they leave out, and last those about which nothing can be said.
+    Those that cover the best episodes, more than hardly, come first: by what they leave untried,
+    in tenths, and then by C. A sum that leaves more out is smaller, so the others follow by what
+    they leave out, and last those about which nothing can be said.
     """
 
-    def difficulty(one: CellCoverage) -> tuple[float, float]:
-        left_out = math.inf if not one.known else 0.0 if one.covered else one.unseen
-        return left_out, one.transfer.value if one.known else math.inf
+    def difficulty(one: CellCoverage) -> tuple[float, ...]:
+        if not one.known:
+            return (math.inf,)
+        left_out = 0.0 if one.covered else one.unseen
+        hardly = one.transfer.value > THIN
+        return left_out, hardly, 0.0 if hardly else round(one.untried, 1), one.transfer.value
 
     order = sorted(found, key=difficulty)
     steps = []

@@ -137,8 +137,8 @@ def deep_suite(preset: Preset) -> Suite:
                 replace(hybrid, method="offline"),
                 replace(hybrid, method="bc"),
             ]
+            runs += [replace(hybrid, data=f"{name}/{q}") for q in ("expert", "random80")]
             if name == "mountaincar":
-                runs += [replace(hybrid, data=f"{name}/{q}") for q in ("expert", "random80")]
                 runs += [replace(hybrid, method=m) for m in ("dqfd", "cql", "iql")]
     runs.sort(key=lambda run: DEEP_ORDER.index(run.method))
     return Suite("deep", "Deep Hy-Q on three small problems", tuple(runs))

@@ -70,7 +70,7 @@ class EpisodesInspection:
             best, meets_itself = Best.of(list(cells.values())), True
         else:
             own = CellLog.played(*played, shared)
-            best = Best.played(own)
+            best = Best.played(own, list(cells.values()))
             meets_itself = cell_coverage(own, best).known
         order, steps = ranked([cell_coverage(one, best) for one in cells.values()])
         return cls(logs, cells, best, order, steps, meets_itself)
@@ -90,7 +90,7 @@ def verdict(found: EpisodesInspection) -> list[str]:
     if len(found.known) > 1:
         lines.append("Easiest first: " + ", then ".join(one.name for one in found.coverage) + ".")
         lines += [
-            f"{right.name} has a smaller C_pi, but it leaves out {right.unseen:.0%} of the visits."
+            f"{right.name} has a smaller C_pi, but {_drawback(right)}."
             for left, right in pairwise(found.known)
             if right.transfer.value < left.transfer.value
         ]
@@ -102,6 +102,16 @@ def verdict(found: EpisodesInspection) -> list[str]:
             f"({low} to {high}{doubt})."
         )
     return lines
+
+
+def _drawback(one: CellCoverage) -> str:
+    """Say what puts a dataset behind another one in spite of its C."""
+    if not one.covered:
+        return f"it leaves out {one.unseen:.0%} of the visits"
+    return (
+        f"{one.untried:.0%} of what could be done at these visits was never tried in it: what is "
+        "worse there, online steps must find out"
+    )
 
 
 def _told_apart(value: Interval, digits: int) -> list[str]:
@@ -193,6 +203,8 @@ def facts(name: str, found: EpisodesInspection) -> dict[str, str]:
         shown["not in the data"] = f"{coverage.unseen:.1%} of the policy's visits"
     elif not math.isnan(coverage.unseen):
         shown["never seen elsewhere"] = f"{coverage.unseen:.1%} of a best episode's visits"
+    if not math.isnan(coverage.untried):
+        shown["never tried there"] = f"{coverage.untried:.0%} of all actions at these visits"
     return shown
 
 
