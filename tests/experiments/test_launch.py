@@ -1,5 +1,6 @@
 """Suites: killed at any moment and started again, they change no number and repeat no work."""
 
+import json
 import os
 import random
 import signal
@@ -142,6 +143,21 @@ def test_a_directory_of_another_suite_is_refused(tmp_path: Path) -> None:
     SuiteDirectory.prepare(tmp_path / "suite", SUITE)
     with pytest.raises(HyqError, match="holds another suite"):
         SuiteDirectory.prepare(tmp_path / "suite", Suite("other", "Other", RUNS[:1]))
+    with pytest.raises(HyqError, match="holds another suite"):
+        SuiteDirectory.prepare(tmp_path / "suite", Suite("other", "Other", SUITE.runs))
+    fewer = Suite(SUITE.name, SUITE.title, SUITE.runs[:-1])
+    with pytest.raises(HyqError, match="holds another suite"):
+        SuiteDirectory.prepare(tmp_path / "suite", fewer)
+
+
+def test_a_suite_that_has_grown_goes_on_in_its_directory(tmp_path: Path) -> None:
+    begun = Suite(SUITE.name, SUITE.title, SUITE.runs[:-1])
+    directory = SuiteDirectory.prepare(tmp_path / "suite", begun)
+    before = json.loads((directory.path / "suite.json").read_text())
+    SuiteDirectory.prepare(tmp_path / "suite", SUITE)
+    after = json.loads((directory.path / "suite.json").read_text())
+    assert after == before | {"runs": [run.id for run in SUITE.runs]}
+    assert pending(directory, SUITE, retry=False) == list(SUITE.runs)
 
 
 @pytest.mark.parametrize("name", SUITES)

@@ -41,14 +41,20 @@ class SuiteDirectory:
 
     @classmethod
     def prepare(cls, path: Path, suite: Suite) -> "SuiteDirectory":
-        """Begin the suite in a new directory, or open the one where it was begun."""
-        ids = [run.id for run in suite.runs]
+        """Begin the suite in a new directory, or open the one where it was begun.
+
+        A suite that has grown since, and still holds every run that it had, takes over.
+        """
+        content = {"suite": suite.name, "title": suite.title, "runs": [r.id for r in suite.runs]}
         if not path.exists():
             with new_directory(path) as draft:
-                content = {"suite": suite.name, "title": suite.title, "runs": ids}
                 write_json(draft / "suite.json", content | circumstances())
-        elif read_json(path / "suite.json").get("runs") != ids:
+            return cls(path)
+        begun = read_json(path / "suite.json")
+        if begun.get("suite") != suite.name or not set(begun["runs"]) <= set(content["runs"]):
             raise HyqError(f"{path} holds another suite: choose another directory")
+        if begun["runs"] != content["runs"]:
+            write_json(path / "suite.json", begun | content)
         return cls(path)
 
     def run_path(self, spec: Run) -> Path:
