@@ -198,6 +198,14 @@ def test_what_was_tried_in_the_very_episode_alone_does_not_count() -> None:
     assert found.untried == pytest.approx(0.5 / 4)
 
 
+def test_data_of_one_good_episode_has_nothing_to_hold_it_against() -> None:
+    expert = [logged(np.roll(np.arange(4), k), 0, 10.0) for k in range(3)]
+    one, _ = logs = read(one=Episodes.of(expert[:1], {}), rest=Episodes.of(expert[1:], {}))
+    found = cell_coverage(one, Best.of(logs))
+    assert found.untried == pytest.approx(1 / 3), "all that it has is the one itself"
+    assert found.unseen == pytest.approx(2 / 3)
+
+
 def test_episodes_that_are_shared_are_pooled_once() -> None:
     data = mixture(0.5, 8)
     logs = read(one=data, same=data)
@@ -209,7 +217,7 @@ def test_episodes_that_are_shared_are_pooled_once() -> None:
 def test_too_few_good_episodes_say_nothing() -> None:
     (log,) = read(data=mixture(0.02, 9))
     few = dict(zip(log.keys[:2], log.visits, strict=False))
-    found = cell_coverage(log, Best(few, few, 10, 10, 9))
+    found = cell_coverage(log, Best(few, few, log.actions, 10, 10, 9))
     assert not found.known
     known = cell_coverage(log, Best.of([log]))
     order, steps = ranked([found, known])

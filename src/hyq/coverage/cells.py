@@ -23,7 +23,7 @@ it. The share of them that the data has never tried is `untried`.
 
 import hashlib
 import math
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations, pairwise
 
@@ -156,8 +156,10 @@ class Best:
     """
 
     visits: dict[bytes, IntArray]
-    alternatives: dict[bytes, IntArray]
-    """(Cell, action) for the cell of each of these visits and every action that any logs took."""
+    places: dict[bytes, IntArray]
+    """The cells of these visits."""
+    actions: IntArray
+    """Every action that any of the logs took."""
     threshold: float
     """The least return among them."""
     mean_return: float
@@ -178,30 +180,23 @@ class Best:
         }
         ranked = np.sort([total for total, _, _ in pool.values()])[::-1]
         threshold = float(ranked[max(1, int(BEST_SHARE * len(ranked))) - 1])
-        chosen = {key: visits for key, (total, visits, _) in pool.items() if total >= threshold}
-        places = {key: pool[key][2] for key in chosen}
+        chosen = [key for key, (total, _, _) in pool.items() if total >= threshold]
+        visits, places = ({key: pool[key][part] for key in chosen} for part in (1, 2))
         mean = float(ranked[ranked >= threshold].mean())
-        return cls(chosen, _alternatives(places, logs), threshold, mean, len(pool))
+        return cls(visits, places, _actions(logs), threshold, mean, len(pool))
 
     @classmethod
     def played(cls, own: CellLog, logs: Sequence[CellLog]) -> "Best":
         """Take all the episodes that a policy has played, to hold logs against them."""
         visits = dict(zip(own.keys, own.visits, strict=True))
         places = dict(zip(own.keys, own.places, strict=True))
-        alternatives = _alternatives(places, [own, *logs])
+        actions = _actions([own, *logs])
         least, mean = float(own.returns.min()), float(own.returns.mean())
-        return cls(visits, alternatives, least, mean, len(visits), policy=own.name)
+        return cls(visits, places, actions, least, mean, len(visits), policy=own.name)
 
 
-def _alternatives(
-    places: Mapping[bytes, IntArray], logs: Sequence[CellLog]
-) -> dict[bytes, IntArray]:
-    """Number all that could have been done at the places of each episode."""
-    actions = np.unique(np.concatenate([log.actions for log in logs]))
-    return {
-        key: np.concatenate([row_hashes(place, np.full(len(place), action)) for action in actions])
-        for key, place in places.items()
-    }
+def _actions(logs: Sequence[CellLog]) -> IntArray:
+    return np.unique(np.concatenate([log.actions for log in logs]))
 
 
 @dataclass(frozen=True)
@@ -263,7 +258,8 @@ def cell_coverage(log: CellLog, best: Best) -> CellCoverage:
     for a, b in combinations(range(len(groups)), 2):
         data = others + _as_many(good, own[a] + own[b])
         seen: BoolArray = data > 0
-        d_a, d_b, nu = visits[a] / visits[a].sum(), visits[b] / visits[b].sum(), data / data.sum()
+        d_a, d_b = visits[a] / visits[a].sum(), visits[b] / visits[b].sum()
+        nu = data / max(data.sum(), 1.0)  # there may be no other data at all
         squares[a, b] = squares[b, a] = (d_a[seen] * d_b[seen] / nu[seen]).sum()
         unseen.append((d_a[~seen].sum() + d_b[~seen].sum()) / 2)
     without = np.array(
@@ -272,12 +268,24 @@ def cell_coverage(log: CellLog, best: Best) -> CellCoverage:
     square = float(np.nanmean(squares))
     deviation = jackknife_deviation(np.sqrt(without))
     transfer = Interval.of(math.sqrt(square), deviation)
-    tried = [
-        np.isin(np.concatenate([best.alternatives[key] for key in group]), names[rest > 0]).mean()
-        for group, rest in zip(groups, (good + others - one for one in own), strict=True)
+    untried = [
+        _untried([best.places[key] for key in group], best.actions, names[good + others > of_group])
+        for group, of_group in zip(groups, own, strict=True)
     ]
-    untried = 1.0 - float(np.mean(tried))
-    return CellCoverage(log.name, share, transfer, float(np.mean(unseen)), untried, without)
+    return CellCoverage(
+        log.name, share, transfer, float(np.mean(unseen)), float(np.mean(untried)), without
+    )
+
+
+def _untried(places: Sequence[IntArray], actions: IntArray, logged: IntArray) -> float:
+    """Return the share of all (place, action) that is not among the (sorted) logged ones."""
+    cells, times = np.unique(np.concatenate(places), return_counts=True)
+    found = 0.0
+    for action in actions if len(logged) else ():
+        pairs = row_hashes(cells, np.full(len(cells), action))
+        at = np.minimum(np.searchsorted(logged, pairs), len(logged) - 1)
+        found += float(times[logged[at] == pairs].sum())
+    return 1.0 - found / (times.sum() * len(actions))
 
 
 def _as_many(good: FloatArray, left_out: FloatArray) -> FloatArray:
