@@ -47,7 +47,7 @@ def reproduce(
     Args:
         suite: lock: every method on both datasets. briee: Hy-Q against BRIEE as the lock grows.
             deep: deep Hy-Q and the baselines on MountainCar, Acrobot and a key-door maze.
-            coverage: deep Hy-Q on each dataset of Montezuma's Revenge, until it earns 2,500.
+            coverage: how soon deep Hy-Q learns from each dataset of Montezuma's Revenge.
         out: Directory of the suite; where it exists already, only what is missing is run.
         preset: full has three or five replicates; quick takes minutes.
         workers: Runs at a time, one thread each.
