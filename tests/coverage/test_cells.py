@@ -8,7 +8,15 @@ import pytest
 
 from hyq.core.errors import HyqError
 from hyq.core.types import Array
-from hyq.coverage.cells import Best, CellCoverage, CellLog, cell_coverage, make_cells, ranked
+from hyq.coverage.cells import (
+    DISCOUNT,
+    Best,
+    CellCoverage,
+    CellLog,
+    cell_coverage,
+    make_cells,
+    ranked,
+)
 from hyq.coverage.estimate import Interval
 from hyq.data.episodes import Episode, Episodes
 
@@ -147,7 +155,7 @@ def test_data_that_leaves_more_out_is_no_better() -> None:
     )
     partial = replace(partial, visits=scattered)
     found = [cell_coverage(log, Best.of([log])) for log in (partial, whole)]
-    assert found[0].unseen == pytest.approx(13 / 40)
+    assert found[0].unseen == pytest.approx((1 - DISCOUNT**13) / (1 - DISCOUNT**40))
     assert found[0].transfer.value < found[1].transfer.value
     assert found[0].known
     assert not found[0].covered
@@ -182,12 +190,27 @@ def test_less_than_a_tenth_more_that_was_tried_does_not_outweigh_c() -> None:
         value = Interval(c.value * factor, c.low * factor, c.high * factor)
         return replace(known, name=name, untried=untried, transfer=value)
 
-    closer, shown = graded("closer", 0.33, 1.5), graded("shown", 0.29, 2.0)
+    closer, shown = graded("closer", 0.37, 1.5), graded("shown", 0.29, 2.0)
     far = graded("far", 0.0, 100.0)
     order, _ = ranked([far, shown, closer])
     assert [one.name for one in order] == ["closer", "shown", "far"]
     order, _ = ranked([replace(closer, untried=0.4), shown])
     assert [one.name for one in order] == ["shown", "closer"]
+
+
+def test_what_was_tried_where_episodes_begin_counts_more() -> None:
+    """Two datasets try as much beside the best episodes: one of them early, the other late."""
+    rooms = (np.arange(4).repeat(100), np.arange(4, 8).repeat(100))
+    expert = [
+        logged(np.concatenate([np.roll(room, 100 * k) for room in rooms]), 0, 10.0)
+        for k in range(4)
+    ]
+    early, late = ([logged(room, 1, 0.0)] for room in rooms)
+    logs = read(late=Episodes.of(expert + late, {}), early=Episodes.of(expert + early, {}))
+    found = [cell_coverage(log, Best.of(logs)) for log in logs]
+    beyond = DISCOUNT**400 / (1 + DISCOUNT**400)
+    assert [one.untried for one in found] == pytest.approx([(1 - beyond) / 2, beyond / 2])
+    assert [one.name for one in ranked(found)[0]] == ["early", "late"]
 
 
 def test_what_was_tried_in_the_very_episode_alone_does_not_count() -> None:

@@ -19,6 +19,9 @@ nothing is left of the sum and C is near 0.
 C asks what the best episodes did, and is smallest for data of nothing else. A learner also has to
 find out that the other actions are worse: by steps of its own, wherever the data does not show
 it. The share of them that the data has never tried is `untried`.
+
+C leaves time out. Both shares are of the discounted visits of the best episodes: every episode of
+a learner begins where theirs begin, and comes to what follows only when it has learned that.
 """
 
 import hashlib
@@ -50,6 +53,10 @@ FEWEST_BEST = 3
 """Episodes that an estimate needs: two for the visits and one to hold them against."""
 MOST_UNSEEN = 0.5
 """Share of unseen visits above which the rest says nothing about the whole."""
+DISCOUNT = 0.99
+"""What a visit counts for each step before it: the discount of deep Hy-Q unless it is set."""
+ALIKE = 0.1
+"""Shares of untried actions that differ by less do not tell datasets apart."""
 
 Cells = Callable[[Array], IntArray]
 """Gives every observation the number of its cell."""
@@ -209,9 +216,9 @@ class CellCoverage:
     transfer: Interval
     """C over what other data has; NaN where the best episodes are too few to say."""
     unseen: float
-    """Share of a best episode's visits in a (cell, action) that no other data has."""
+    """Share of a best episode's discounted visits in a (cell, action) that no other data has."""
     untried: float
-    """Share of all that could be done at a best episode's visits that no other data has tried."""
+    """Share of all that could be done at these visits that no other data has tried."""
     without: FloatArray
     """C^2 with each group of the best episodes left out, for comparisons."""
 
@@ -235,9 +242,9 @@ def cell_coverage(log: CellLog, best: Best) -> CellCoverage:
     parts = np.split(numbered, ends[:-1])
     wanted = dict(zip(best.visits, parts[len(log.visits) :], strict=True))
 
-    def counted(rows: Sequence[IntArray]) -> FloatArray:
+    def counted(rows: Sequence[IntArray], discount: float = 1.0) -> FloatArray:
         joined = np.concatenate([*rows, np.zeros(0, np.int64)])
-        return np.bincount(joined, minlength=len(names)).astype(float)
+        return np.bincount(joined, _discounted(rows, discount), len(names)).astype(float)
 
     def logged(keys: Container[bytes]) -> FloatArray:
         """Count what the data has of some episodes; copies count as often as they are there."""
@@ -252,6 +259,7 @@ def cell_coverage(log: CellLog, best: Best) -> CellCoverage:
     keys = list(wanted)
     groups = [keys[start :: min(FOLDS, len(keys))] for start in range(min(FOLDS, len(keys)))]
     visits = [counted([wanted[key] for key in group]) for group in groups]
+    early = [counted([wanted[key] for key in group], DISCOUNT) for group in groups]
     own = [logged(group) for group in groups]
     squares = np.full((len(groups), len(groups)), np.nan)
     unseen = []
@@ -261,7 +269,7 @@ def cell_coverage(log: CellLog, best: Best) -> CellCoverage:
         d_a, d_b = visits[a] / visits[a].sum(), visits[b] / visits[b].sum()
         nu = data / max(data.sum(), 1.0)  # there may be no other data at all
         squares[a, b] = squares[b, a] = (d_a[seen] * d_b[seen] / nu[seen]).sum()
-        unseen.append((d_a[~seen].sum() + d_b[~seen].sum()) / 2)
+        unseen += [part[~seen].sum() / part.sum() for part in (early[a], early[b])]
     without = np.array(
         [np.nanmean(np.delete(np.delete(squares, g, 0), g, 1)) for g in range(len(groups))]
     )
@@ -279,13 +287,19 @@ def cell_coverage(log: CellLog, best: Best) -> CellCoverage:
 
 def _untried(places: Sequence[IntArray], actions: IntArray, logged: IntArray) -> float:
     """Return the share of all (place, action) that is not among the (sorted) logged ones."""
-    cells, times = np.unique(np.concatenate(places), return_counts=True)
+    cells, numbered = np.unique(np.concatenate(places), return_inverse=True)
+    times = np.bincount(numbered, _discounted(places, DISCOUNT))
     found = 0.0
     for action in actions if len(logged) else ():
         pairs = row_hashes(cells, np.full(len(cells), action))
         at = np.minimum(np.searchsorted(logged, pairs), len(logged) - 1)
         found += float(times[logged[at] == pairs].sum())
     return 1.0 - found / (times.sum() * len(actions))
+
+
+def _discounted(rows: Sequence[IntArray], discount: float) -> FloatArray:
+    """Return what each visit of some episodes counts, in one line."""
+    return np.concatenate([*(discount ** np.arange(len(row)) for row in rows), np.zeros(0)])
 
 
 def _as_many(good: FloatArray, left_out: FloatArray) -> FloatArray:
@@ -319,18 +333,25 @@ def ranked(found: Sequence[CellCoverage]) -> tuple[list[CellCoverage], list[Comp
     """Sort datasets, the easiest first, and compare neighbours.
 
     Those that cover the best episodes, more than hardly, come first: by what they leave untried,
-    in tenths, and then by C. A sum that leaves more out is smaller, so the others follow by what
-    they leave out, and last those about which nothing can be said.
+    and where that is alike, by C. A sum that leaves more out is smaller, so the others follow by
+    what they leave out, and last those about which nothing can be said.
     """
 
     def difficulty(one: CellCoverage) -> tuple[float, ...]:
         if not one.known:
             return (math.inf,)
-        left_out = 0.0 if one.covered else one.unseen
-        hardly = one.transfer.value > THIN
-        return left_out, hardly, 0.0 if hardly else round(one.untried, 1), one.transfer.value
+        return 0.0 if one.covered else one.unseen, one.transfer.value
 
-    order = sorted(found, key=difficulty)
+    def well(one: CellCoverage) -> bool:
+        return one.covered and one.transfer.value <= THIN
+
+    alike: list[list[CellCoverage]] = []
+    for one in sorted(filter(well, found), key=lambda one: one.untried):
+        if not alike or one.untried - alike[-1][0].untried >= ALIKE:
+            alike.append([])
+        alike[-1].append(one)
+    order = [one for group in alike for one in sorted(group, key=difficulty)]
+    order += sorted((one for one in found if not well(one)), key=difficulty)
     steps = []
     for better, worse in pairwise(order):
         if not (better.known and worse.known and worse.transfer.value >= better.transfer.value):

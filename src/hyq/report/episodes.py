@@ -200,9 +200,13 @@ def facts(name: str, found: EpisodesInspection) -> dict[str, str]:
     if coverage.known and found.meets_itself:
         shown["C_pi"] = "{}, 95% {} to {}".format(*_told_apart(coverage.transfer, 3))
     if found.best.policy is not None:
-        shown["not in the data"] = f"{coverage.unseen:.1%} of the policy's visits"
+        shown["not in the data"] = (
+            f"{coverage.unseen:.1%} of the policy's visits, later ones counting less"
+        )
     elif not math.isnan(coverage.unseen):
-        shown["never seen elsewhere"] = f"{coverage.unseen:.1%} of a best episode's visits"
+        shown["never seen elsewhere"] = (
+            f"{coverage.unseen:.1%} of a best episode's visits, later ones counting less"
+        )
     if not math.isnan(coverage.untried):
         shown["never tried there"] = f"{coverage.untried:.0%} of all actions at these visits"
     return shown
