@@ -25,6 +25,7 @@ from hyq.experiments.montezuma_suite import (
 from hyq.experiments.runs import Run
 from hyq.experiments.suites import SUITES, Preset, Suite, ablation_suite, montezuma_suite
 from hyq.report.ablations import report_ablations
+from hyq.report.datasets import report_datasets
 from hyq.report.figure import draw_suite
 from hyq.report.montezuma import report_montezuma
 from hyq.report.page import write_page
@@ -176,18 +177,25 @@ def report_suite(path: Annotated[Path, tyro.conf.Positional]) -> None:
     Args:
         path: The suite's directory.
     """
-    if read_json(path / "suite.json").get("suite") == "montezuma":
+    name = read_json(path / "suite.json").get("suite")
+    if name == "montezuma":
         _record_montezuma(path)
-        report_montezuma(path, console)
-        return
-    if read_json(path / "suite.json").get("suite") == "ablations":
-        report_ablations(path, console)
+    if name in _REPORTS:
+        _REPORTS[name](path, console)
         return
     result = SuiteResult.read(path)
     draw_suite(result, path / "figure.png")
     write_page(result, path / "report.html", Streams(0).generator("report"))
     console.print(suite_table(result, Streams(0).generator("report")))
     console.print(f"figure: {path / 'figure.png'}   page: {path / 'report.html'}")
+
+
+_REPORTS: dict[str, Callable[[Path, Console], None]] = {
+    "montezuma": report_montezuma,
+    "ablations": report_ablations,
+    "coverage": report_datasets,
+}
+"""Suites that are reported in a way of their own."""
 
 
 def _record_montezuma(path: Path) -> None:
