@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.ticker import EngFormatter
 from rich.box import SIMPLE
 from rich.console import Console
 from rich.progress import BarColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -94,15 +95,18 @@ def cell(row: dict[str, Any], name: str) -> str:
 
 
 def deep_table(results: Sequence[RunResult]) -> Table:
-    """Lay out one line a run."""
-    table = Table(title="Deep runs", title_justify="left", box=SIMPLE, padding=(0, 0, 0, 1))
-    for name in ("method", "environment", "data"):
+    """Lay out one line a run; an environment that all share is named above them."""
+    environments = sorted({result.spec["env"] for result in results})
+    title = environments[0] if len(environments) == 1 else "Deep runs"
+    table = Table(title=title, title_justify="left", box=SIMPLE, padding=(0, 0, 0, 1))
+    for name in ("method", *(["environment"] if len(environments) > 1 else []), "data"):
         table.add_column(name, overflow="fold")
     for name in ("seed", "solved at", "return", "best", "steps", "sec"):
         table.add_column(name, justify="right")
     for result in results:
         spec, summary = result.spec, result.summary
-        cells = [spec["method"], spec["env"], spec["data"] or "-", str(spec["seed"])]
+        where = [spec["env"]] if len(environments) > 1 else []
+        cells = [spec["method"], *where, spec["data"] or "-", str(spec["seed"])]
         if summary is None:
             cells.append("not yet")
         else:
@@ -141,7 +145,8 @@ def draw_deep_curves(results: Sequence[RunResult], path: Path) -> None:
             axes.axhline(threshold, color="#888888", linestyle="--", linewidth=1)
     axes.set_title(", ".join(sorted(environments)), loc="left")
     axes.set_xlabel("online steps, or updates of a method that never acts")
-    axes.set_ylabel("return: greedy policy (line), newest episodes (dots)")
+    axes.set_ylabel("return\n(line: greedy policy, dots: newest episodes)")
+    axes.xaxis.set_major_formatter(EngFormatter(sep=""))
     axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
     if axes.get_legend_handles_labels()[0]:  # none before the first episode has ended
