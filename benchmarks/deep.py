@@ -40,7 +40,6 @@ from hyq.data.priorities import Priorities
 from hyq.data.replay import Replay
 from hyq.envs.make import VectorEnv, make_lanes
 from hyq.experiments.records import circumstances
-from hyq.models.learners import TorchLearner
 from hyq.models.networks import NATURE, NetworkSpec
 
 Problem = Literal["cartpole", "montezuma"]
@@ -146,12 +145,8 @@ def measure(problem: Problem, variant: Variant, seconds: float, threads: int) ->
         "updates": done,
         "update_ms": 1000 * learning / done,
         "threads": threads,
-        "options": "bfloat16" if _bfloat16(training) else "float32",
+        "options": "bfloat16" if training.learner.bfloat16 else "float32",
     }
-
-
-def _bfloat16(training: Training) -> bool:
-    return isinstance(training.learner, TorchLearner) and training.learner.bfloat16
 
 
 def matmul_rate(threads: int, size: int = 1024) -> float:

@@ -68,6 +68,7 @@ def test_a_run_writes_records_and_policies(tmp_path: Path) -> None:
     assert summary["peak_return"] == best
     manifest = json.loads((out / "manifest.json").read_text())
     assert manifest["dataset"]["provenance"]["env"] == "MountainCar-v0"
+    assert manifest["bfloat16"] is False, "vectors are learned from in NumPy"
     for name in ("best", "last"):
         assert DeepPolicy.load(out / name).act(np.zeros(2, np.float32)) in (0, 1, 2)
     assert not (out / "checkpoint").exists()

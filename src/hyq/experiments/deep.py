@@ -234,6 +234,7 @@ def start(
         "experiment": "deep",
         "spec": asdict(spec),
         "settings": resolved(spec),
+        "bfloat16": training.learner.bfloat16,
         "seed": spec.seed,
         "keep_checkpoint": keep_checkpoint,
         "dataset": _describe(logs),

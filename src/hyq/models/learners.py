@@ -52,6 +52,11 @@ BETAS = (0.9, 0.999)
 class Learner(Protocol):
     """A network in training, with its target network and its optimiser."""
 
+    @property
+    def bfloat16(self) -> bool:
+        """Whether its layers compute in bfloat16."""
+        ...
+
     def outputs(self, observation: Array) -> FloatArray:
         """Return the outputs (rows, columns) under the current parameters."""
         ...
@@ -133,6 +138,8 @@ class VectorLearner:
 
     The heads lie one under the other in one last layer: V first where dueling, A, the extras.
     """
+
+    bfloat16 = False
 
     def __init__(
         self, network: Network, initial: Mapping[str, FloatArray], adam: AdamSettings
