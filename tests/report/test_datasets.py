@@ -35,13 +35,15 @@ def test_steps_are_counted_until_a_hundred_successive_episodes_earn_enough() -> 
     assert steps_until(3000.0, lucky, poor) == 990, "not before there are a hundred"
 
 
-def test_too_few_episodes_say_nothing(tmp_path: Path) -> None:
+def test_too_few_episodes_reach_nothing(tmp_path: Path) -> None:
     directory = SuiteDirectory.prepare(tmp_path / "suite", SUITE)
-    with pytest.raises(HyqError, match="no run with 100 episodes"):
+    with pytest.raises(HyqError, match="no records"):
         read_curves(directory.path)
-    write_run(directory, SUITE.runs[0], [{"episodes": []}, {"episodes": episodes(99, 1.0)}])
-    with pytest.raises(HyqError, match="no run with 100 episodes"):
-        read_curves(directory.path)
+    write_run(directory, SUITE.runs[0], [{"episodes": []}, {"episodes": episodes(99, 5000.0)}])
+    ((curve,),) = read_curves(directory.path).values()
+    assert curve.steps_until(0.0) == np.inf
+    main(["report", "suite", str(directory.path)])
+    assert (directory.path / "figure.png").exists()
 
 
 def test_the_report_has_every_run_and_the_median_of_each_dataset(

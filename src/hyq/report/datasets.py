@@ -10,10 +10,11 @@ from rich.table import Table
 
 from hyq.core.errors import HyqError
 from hyq.core.files import read_json
+from hyq.core.types import FloatArray
 from hyq.report.runs import RunResult, write_figure
 
 MARKS = (1500.0, 2500.0)
-"""Points: for the key, a door and the sword or a second key; and for the enemy two rooms away."""
+"""Points an episode; 2,500 are the key, a door, the sword and the enemy two rooms away."""
 SUCCESSIVE = 100
 """Episodes that have to earn so much on average: a policy's own 20 say much less."""
 COLOURS = ("#1f6f8b", "#c2571a", "#6a994e", "#7b2cbf")
@@ -25,9 +26,9 @@ class Curve:
 
     data: str
     seed: int
-    taken: np.ndarray
+    taken: FloatArray
     """Online steps at the end of each `SUCCESSIVE` episodes ..."""
-    earned: np.ndarray
+    earned: FloatArray
     """... and what they earned on average."""
 
     @classmethod
@@ -52,8 +53,8 @@ def read_curves(path: Path) -> dict[str, list[Curve]]:
         if (path / "runs" / name / "manifest.json").exists():
             curve = Curve.of(RunResult.read(path / "runs" / name))
             curves.setdefault(curve.data, []).append(curve)
-    if not any(len(curve.earned) for group in curves.values() for curve in group):
-        raise HyqError(f"{path} has no run with {SUCCESSIVE} episodes to report yet")
+    if not curves:
+        raise HyqError(f"{path} has no records to report yet")
     return curves
 
 
