@@ -55,8 +55,9 @@ MOST_UNSEEN = 0.5
 """Share of unseen visits above which the rest says nothing about the whole."""
 DISCOUNT = 0.99
 """What a visit counts for each step before it: the discount of deep Hy-Q unless it is set."""
-ALIKE = 0.1
-"""Shares of untried actions that differ by less do not tell datasets apart."""
+ALIKE = 0.03
+"""Shares of untried actions that differ by less do not tell datasets apart: on those that ship,
+their standard errors are 0.002 to 0.013."""
 
 Cells = Callable[[Array], IntArray]
 """Gives every observation the number of its cell."""
