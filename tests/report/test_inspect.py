@@ -168,6 +168,10 @@ def test_a_smaller_c_pi_that_comes_later_is_explained() -> None:
     said = verdict(replace(found, coverage=[poor, partly], comparisons=[]))
     assert "Easiest first: poor, then rich." in said
     assert said[-1] == "rich has a smaller C_pi, but it leaves out 25% of the visits."
+    known = [replace(poor, untried=0.4), replace(rich, untried=0.7)]
+    said = verdict(replace(found, coverage=known, comparisons=[]))
+    assert "70% of what could be done" in said[-1]
+    assert "and 40% in poor: what is worse there, online steps must find out." in said[-1]
 
 
 def test_episodes_that_never_meet_are_not_called_covered(

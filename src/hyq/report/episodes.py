@@ -90,7 +90,7 @@ def verdict(found: EpisodesInspection) -> list[str]:
     if len(found.known) > 1:
         lines.append("Easiest first: " + ", then ".join(one.name for one in found.coverage) + ".")
         lines += [
-            f"{right.name} has a smaller C_pi, but {_drawback(right)}."
+            f"{right.name} has a smaller C_pi, but {_drawback(right, left)}."
             for left, right in pairwise(found.known)
             if right.transfer.value < left.transfer.value
         ]
@@ -104,13 +104,13 @@ def verdict(found: EpisodesInspection) -> list[str]:
     return lines
 
 
-def _drawback(one: CellCoverage) -> str:
+def _drawback(one: CellCoverage, other: CellCoverage) -> str:
     """Say what puts a dataset behind another one in spite of its C."""
     if not one.covered:
         return f"it leaves out {one.unseen:.0%} of the visits"
     return (
-        f"{one.untried:.0%} of what could be done at these visits was never tried in it: what is "
-        "worse there, online steps must find out"
+        f"{one.untried:.0%} of what could be done at these visits was never tried in it, and "
+        f"{other.untried:.0%} in {other.name}: what is worse there, online steps must find out"
     )
 
 
