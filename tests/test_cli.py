@@ -212,7 +212,10 @@ def test_control_c_leaves_a_run_that_goes_on(tmp_path: Path) -> None:
     words = ["run", "lock", "--data", "trajectory", "--horizon", "30", "--offline-samples", "300",
              "--m-on", "1", "--iterations", "20", "--out", str(out)]  # fmt: skip
     command = [sys.executable, "-m", "hyq", *words]
+    # Where the tests run in the background, a shell may have had them ignore it.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    signal.signal(signal.SIGINT, before)
     deadline = time.monotonic() + 120
     while not (out / "records.jsonl").exists() and time.monotonic() < deadline:
         time.sleep(0.005)
