@@ -177,11 +177,9 @@ def report_suite(path: Annotated[Path, tyro.conf.Positional]) -> None:
     Args:
         path: The suite's directory.
     """
-    name = read_json(path / "suite.json").get("suite")
-    if name == "montezuma":
-        _record_montezuma(path)
-    if name in _REPORTS:
-        _REPORTS[name](path, console)
+    own = _REPORTS.get(str(read_json(path / "suite.json").get("suite")))
+    if own is not None:
+        own(path, console)
         return
     result = SuiteResult.read(path)
     draw_suite(result, path / "figure.png")
@@ -190,16 +188,8 @@ def report_suite(path: Annotated[Path, tyro.conf.Positional]) -> None:
     console.print(f"figure: {path / 'figure.png'}   page: {path / 'report.html'}")
 
 
-_REPORTS: dict[str, Callable[[Path, Console], None]] = {
-    "montezuma": report_montezuma,
-    "ablations": report_ablations,
-    "coverage": report_datasets,
-}
-"""Suites that are reported in a way of their own."""
-
-
-def _record_montezuma(path: Path) -> None:
-    """Film the policies that have ended since the last report, and look at the data once."""
+def _film_and_report(path: Path, console: Console) -> None:
+    """Film what has ended since the last report, look at the data once, and report."""
     with Bar(*Bar.get_default_columns(), TimeElapsedColumn(), console=console) as bar:
         if not (path / DATASETS).exists():
             task = bar.add_task("looking at the datasets")
@@ -207,3 +197,12 @@ def _record_montezuma(path: Path) -> None:
         for missing in films_to_make(path):
             task = bar.add_task(f"filming {missing.place.name}", total=FILM_EPISODES)
             missing.make(lambda done, task=task: bar.update(task, completed=done))  # type: ignore[misc]
+    report_montezuma(path, console)
+
+
+_REPORTS: dict[str, Callable[[Path, Console], None]] = {
+    "montezuma": _film_and_report,
+    "ablations": report_ablations,
+    "coverage": report_datasets,
+}
+"""Suites that are reported in a way of their own."""
