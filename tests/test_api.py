@@ -16,7 +16,6 @@ from hyq import api
 from hyq.algos.hyq_dqn import Judged, Report, TemporalDifference, Training
 from hyq.core.types import FloatArray
 from hyq.data.hybrid import Batch
-from hyq.models.learners import Learner
 
 
 def chain_logs() -> hyq.Episodes:
@@ -201,8 +200,8 @@ def test_an_interruption_leaves_the_best_policy_so_far(tmp_path: Path) -> None:
 
 def test_another_objective_can_be_minimised() -> None:
     class Still(TemporalDifference):
-        def judge(self, outputs: FloatArray, batch: Batch, learner: Learner) -> Judged:
-            judged = super().judge(outputs, batch, learner)
+        def judge(self, outputs: FloatArray, answers: list[FloatArray], batch: Batch) -> Judged:
+            judged = super().judge(outputs, answers, batch)
             return replace(judged, gradient=np.zeros_like(judged.gradient))
 
     norms: list[float] = []

@@ -18,7 +18,13 @@ from hyq.algos.deep_baselines import (
     refuse_unused,
 )
 from hyq.algos.deep_config import DeepConfig
-from hyq.algos.hyq_dqn import Objective, TemporalDifference, Training, pessimistic_slope
+from hyq.algos.hyq_dqn import (
+    Judged,
+    Objective,
+    TemporalDifference,
+    Training,
+    pessimistic_slope,
+)
 from hyq.core.errors import HyqError
 from hyq.core.schedules import schedule
 from hyq.core.seeding import Streams
@@ -49,8 +55,13 @@ class Linear:
     def target_outputs(self, observation: Array) -> FloatArray:
         return observation @ self.target
 
-    def both_outputs(self, observation: Array) -> tuple[FloatArray, FloatArray]:
-        return self.outputs(observation), self.target_outputs(observation)
+    def judged(self, objective: Objective, outputs: FloatArray, batch: Batch) -> Judged:
+        """Answer what the objective asks, and let it judge."""
+        answers = [
+            (self.target_outputs if q.target else self.outputs)(q.observation)
+            for q in objective.questions(batch)
+        ]
+        return objective.judge(outputs, answers, batch)
 
 
 def problem(columns: int, dtype: Any = np.float64) -> tuple[Batch, Linear]:
@@ -155,7 +166,7 @@ def test_the_gradient_is_that_of_the_loss_as_written(
     outputs = learner.outputs(batch.rows.observation)
     leaf = torch.tensor(outputs, requires_grad=True)
     (expected,) = torch.autograd.grad(literally(leaf, batch, learner), leaf)
-    judged = objective.judge(outputs, batch, learner)  # type: ignore[arg-type]
+    judged = learner.judged(objective, outputs, batch)
     np.testing.assert_allclose(judged.gradient, expected.numpy(), rtol=1e-6, atol=1e-9)
     assert np.abs(judged.gradient).max() > 1e-3
 
@@ -176,7 +187,7 @@ def test_single_precision_stays_single(objective: Objective) -> None:
     batch, learner = problem(ACTIONS + objective.extra_outputs(ACTIONS), np.float32)
     outputs = learner.outputs(batch.rows.observation)
     kept = outputs.copy()
-    judged = objective.judge(outputs, batch, learner)  # type: ignore[arg-type]
+    judged = learner.judged(objective, outputs, batch)
     assert judged.gradient.dtype == np.float32  # PyTorch refuses to go back with another type
     assert judged.td_error.shape == judged.value.shape == (ROWS,)
     np.testing.assert_array_equal(outputs, kept)
@@ -191,11 +202,11 @@ def test_errors_are_those_that_priorities_should_follow() -> None:
         (batch.one_step, FromDemonstrations(TemporalDifference(double=False))),
     ):
         best = learner.target_outputs(rows.next_observation).max(axis=1)
-        judged = objective.judge(outputs, batch, learner)  # type: ignore[arg-type]
+        judged = learner.judged(objective, outputs, batch)
         np.testing.assert_allclose(judged.td_error, q - (rows.reward + rows.discount * best))
         np.testing.assert_allclose(judged.value, q)
     likelihood = log_softmax(tensor(outputs), -1).numpy()[every, batch.rows.action]
-    cloned = BehaviourCloning().judge(outputs, batch, learner)  # type: ignore[arg-type]
+    cloned = learner.judged(BehaviourCloning(), outputs, batch)
     np.testing.assert_allclose(cloned.value, likelihood)
     np.testing.assert_allclose(cloned.td_error, -likelihood)
 
@@ -205,7 +216,7 @@ def test_a_policy_that_is_wildly_off_gives_finite_gradients() -> None:
     extreme = replace(learner, online=1e4 * learner.online, target=-1e4 * learner.target)
     for objective, columns in ((ImplicitQ(), 1 + 2 * ACTIONS), (BehaviourCloning(), ACTIONS)):
         outputs = extreme.outputs(batch.rows.observation)[:, :columns]
-        judged = objective.judge(outputs, batch, extreme)  # type: ignore[arg-type]
+        judged = extreme.judged(objective, outputs, batch)
         for part in (judged.gradient, judged.td_error, judged.value):
             assert np.isfinite(part).all()
 
@@ -389,8 +400,8 @@ def test_settings_of_adam_and_of_the_layers_can_be_given_one_by_one() -> None:
 def test_targets_are_kept_within_the_range_of_values() -> None:
     batch, learner = problem(ACTIONS)
     outputs = learner.outputs(batch.rows.observation)
-    free = TemporalDifference().judge(outputs, batch, learner)  # type: ignore[arg-type]
-    bounded = TemporalDifference(value_range=(-0.1, 0.1)).judge(outputs, batch, learner)  # type: ignore[arg-type]
+    free = learner.judged(TemporalDifference(), outputs, batch)
+    bounded = learner.judged(TemporalDifference(value_range=(-0.1, 0.1)), outputs, batch)
     target = free.value - free.td_error
     assert np.abs(target).max() > 0.1
     np.testing.assert_allclose(bounded.value - bounded.td_error, target.clip(-0.1, 0.1), atol=1e-6)

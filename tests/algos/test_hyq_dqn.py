@@ -10,6 +10,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
+import torch
 
 from hyq.algos.deep_config import PRESETS, DeepConfig
 from hyq.algos.hyq_dqn import Judged, Report, TemporalDifference, Training
@@ -23,8 +24,10 @@ from hyq.data.hybrid import Batch, HybridReplay, MixForm
 from hyq.data.logs import check_logs
 from hyq.data.replay import Replay
 from hyq.envs.make import make_lanes
-from hyq.models.learners import Learner, TorchLearner, VectorLearner
+from hyq.models.learners import Question
 from hyq.models.networks import SMALL_CONVOLUTIONS, NetworkSpec
+from hyq.models.torch_learner import TorchLearner
+from hyq.models.vector_learner import VectorLearner
 from hyq.rollout import Outcome, VectorEnv
 from tests.algos.chain import GAMMA, Chain, chain_logs, optimal_q
 from tests.test_lanes import Diary
@@ -73,9 +76,12 @@ class Spy:
     def extra_outputs(self, actions: int) -> int:
         return self.inner.extra_outputs(actions)
 
-    def judge(self, outputs: FloatArray, batch: Batch, learner: Learner) -> Judged:
+    def questions(self, batch: Batch) -> list[Question]:
+        return self.inner.questions(batch)
+
+    def judge(self, outputs: FloatArray, answers: list[FloatArray], batch: Batch) -> Judged:
         self.batches.append(batch)
-        return self.inner.judge(outputs, batch, learner)
+        return self.inner.judge(outputs, answers, batch)
 
     def scores(self, outputs: FloatArray, actions: int) -> FloatArray:
         return self.inner.scores(outputs, actions)
@@ -328,8 +334,8 @@ def test_errors_are_reported_by_source_and_without_their_sign() -> None:
     inner = spy.inner
 
     class Kept(TemporalDifference):
-        def judge(self, outputs: FloatArray, batch: Batch, learner: Learner) -> Judged:
-            found = inner.judge(outputs, batch, learner)
+        def judge(self, outputs: FloatArray, answers: list[FloatArray], batch: Batch) -> Judged:
+            found = inner.judge(outputs, answers, batch)
             judged.append((batch.offline, found.td_error))
             return found
 
@@ -503,7 +509,9 @@ def interrupted(make: Make, after: int) -> Finished:
 
 def cartpole(seed: int = 0, **changes: Any) -> Make:
     config = replace(SMALL, **{"report_every": 20, "n_step": 3, **changes})
-    return lambda: Training(config, make_lanes("CartPole-v1", 2), CARTPOLE, Streams(seed))
+    return lambda: Training(
+        config, make_lanes("CartPole-v1", config.lanes), CARTPOLE, Streams(seed)
+    )
 
 
 def test_the_seed_decides_everything() -> None:
@@ -533,6 +541,20 @@ def test_an_interrupted_run_ends_as_an_uninterrupted_one(
     learner = TorchLearner if "network" in changes else VectorLearner
     assert isinstance(make().learner, learner)
     assert_same(whole(make), interrupted(make, after))
+
+
+def test_a_helper_draws_ahead_and_changes_nothing() -> None:
+    make = cartpole(
+        network=NetworkSpec(hidden=(8,), stream_hidden=8), lanes=6, n_value=2, report_every=24
+    )
+    alone = whole(make)
+    torch.set_num_threads(2)
+    try:
+        assert make().learner.hands.helped
+        assert_same(alone, whole(make))
+        assert_same(alone, interrupted(make, 4))
+    finally:
+        torch.set_num_threads(1)
 
 
 def test_an_interrupted_run_whose_buffer_was_full() -> None:

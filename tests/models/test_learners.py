@@ -7,10 +7,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 
 from hyq.core.errors import HyqError
 from hyq.core.types import Array, FloatArray
-from hyq.models.learners import AdamSettings, Learner, TorchLearner, VectorLearner, make_learner
+from hyq.models.learners import AdamSettings, Learner, Question
+from hyq.models.make import make_learner
 from hyq.models.networks import (
     FAINTEST,
     NATURE,
@@ -20,6 +22,8 @@ from hyq.models.networks import (
     Network,
     NetworkSpec,
 )
+from hyq.models.torch_learner import TorchLearner
+from hyq.models.vector_learner import VectorLearner
 
 ROWS, ACTIONS = 16, 4
 SCALING = InputScaling(np.array([0.5, -1.0, 0.0], np.float32), np.array([2, 1, 0.5], np.float32))
@@ -48,7 +52,7 @@ def learn(learner: Learner, of: Network, seed: int, steps: int) -> list[float]:
     """Pull the outputs towards noise, with a new target network half way."""
     rng, norms = np.random.default_rng(seed), []
     for k in range(steps):
-        outputs = learner.forward(observe(rng, of))
+        outputs, _ = learner.forward(observe(rng, of))
         noise = rng.normal(size=outputs.shape).astype(np.float32)
         norms.append(learner.step((outputs - noise) / ROWS, 1e-2 / (1 + k)))
         if k == steps // 2:
@@ -64,20 +68,23 @@ def test_both_learners_take_the_same_steps(
     dueling: bool, extra: int, hidden: tuple[int, ...]
 ) -> None:
     described = network(dueling, extra, hidden)
-    numpy, torch = in_numpy(described), in_torch(described)
+    numpy, pytorch = in_numpy(described), in_torch(described)
     norms = learn(numpy, described, 1, 20)
-    np.testing.assert_allclose(norms, learn(torch, described, 1, 20), rtol=1e-3)
+    np.testing.assert_allclose(norms, learn(pytorch, described, 1, 20), rtol=1e-3)
     assert min(norms) > CLIPPED.max_gradient_norm, "clipping should have been active"
-    for name, value in torch.parameters().items():
+    for name, value in pytorch.parameters().items():
         np.testing.assert_allclose(numpy.parameters()[name], value, atol=2e-5, err_msg=name)
     probe = observe(np.random.default_rng(2), described)
-    np.testing.assert_allclose(numpy.outputs(probe), torch.outputs(probe), atol=1e-4)
-    np.testing.assert_allclose(numpy.target_outputs(probe), torch.target_outputs(probe), atol=1e-4)
-    assert np.abs(numpy.outputs(probe) - numpy.target_outputs(probe)).max() > 1e-3
-    for learner in (numpy, torch):
-        online, target = learner.both_outputs(probe)
-        np.testing.assert_array_equal(online, learner.outputs(probe))
-        np.testing.assert_array_equal(target, learner.target_outputs(probe))
+    np.testing.assert_allclose(numpy.outputs(probe), pytorch.outputs(probe), atol=1e-4)
+    targets = []
+    for learner in (numpy, pytorch):
+        questions = [Question(probe, target=True), Question(probe[:3], target=False)]
+        outputs, (target, some) = learner.forward(observation=probe, questions=questions)
+        np.testing.assert_array_equal(outputs, learner.outputs(probe))
+        np.testing.assert_allclose(some, outputs[:3], atol=1e-5)
+        targets.append(target)
+    np.testing.assert_allclose(targets[0], targets[1], atol=1e-4)
+    assert np.abs(targets[0] - outputs).max() > 1e-3
     assert numpy.outputs(probe).shape == (ROWS, ACTIONS + extra)
 
 
@@ -212,7 +219,7 @@ def test_convolutions_learn_from_bytes_in_either_precision(precision: str) -> No
     wanted = rng.normal(size=(ROWS, ACTIONS + 2)).astype(np.float32)
     start, errors = learner.parameters(), []
     for _ in range(40):
-        outputs = learner.forward(images)
+        outputs, _ = learner.forward(images)
         assert outputs.dtype == np.float32
         errors.append(float(np.square(outputs - wanted).mean()))
         learner.step((outputs - wanted) / ROWS, 1e-3)
@@ -307,6 +314,68 @@ def test_bfloat16_is_near_float32_but_not_the_same() -> None:
     difference = np.abs(exact.outputs(rows) - rounded.outputs(rows)).max()
     assert 0 < difference < 0.03
     assert math.isfinite(learn(rounded, described, 1, 3)[-1])
+
+
+@pytest.mark.parametrize("bfloat16", [False, True])
+@pytest.mark.parametrize("spec", [SMALL_CONVOLUTIONS, NORMALISED_CONVOLUTIONS])
+def test_a_helper_changes_no_bit(spec: NetworkSpec, bfloat16: bool) -> None:
+    described = Network((2, 42, 42), ACTIONS, spec, InputScaling.pixels(), 2)
+    rows = observe(np.random.default_rng(5), described)
+    ends = []
+    for threads in (1, 2):
+        torch.set_num_threads(threads)
+        try:
+            initial = described.initial(np.random.default_rng(0))
+            learner = TorchLearner(described, initial, CLIPPED, "cpu", bfloat16)
+            assert learner.hands.helped == (threads == 2)
+            norms = learn(learner, described, 1, 8)
+            _, answers = learner.forward(rows, [Question(rows, True), Question(rows[:9], False)])
+            ends.append({**learner.arrays(), "norms": np.array(norms), "answer": answers[0]})
+        finally:
+            torch.set_num_threads(1)
+    for name, value in ends[0].items():
+        np.testing.assert_array_equal(value, ends[1][name], err_msg=name)
+
+
+def test_the_norm_is_that_of_the_whole_gradient_and_clipping_keeps_to_it() -> None:
+    ends = []
+    for limit in (1e9, 0.05):
+        learner = in_torch(IMAGES, AdamSettings(max_gradient_norm=limit))
+        norm = learn(learner, IMAGES, 1, 1)[0]
+        moments = [v for name, v in learner.arrays().items() if name.startswith("mean.")]
+        ends.append(10 * math.hypot(*(float(np.linalg.norm(moment)) for moment in moments)))
+    assert ends[0] == pytest.approx(norm, rel=1e-4)
+    assert ends[1] == pytest.approx(0.05, rel=1e-4)
+
+
+@pytest.mark.parametrize("spec", [NetworkSpec(hidden=(8, 6)), NORMALISED_CONVOLUTIONS])
+def test_gradients_in_torch_agree_with_finite_differences(spec: NetworkSpec) -> None:
+    """Of every layer, in the direction of its own gradient."""
+    shape, scaling = ((2, 42, 42), InputScaling.pixels()) if spec.convolutions else ((3,), SCALING)
+    described = Network(shape, ACTIONS, spec, scaling)
+    rng = np.random.default_rng(3)
+    learner = in_torch(described, AdamSettings(max_gradient_norm=1e9))
+    start, observation = learner.arrays(), observe(rng, described)
+    direction = rng.normal(size=(ROWS, ACTIONS)).astype(np.float32)
+    learner.forward(observation)
+    learner.step(direction, 0.0)
+    gradients = {k: v / 0.1 for k, v in learner.arrays().items() if k.startswith("mean.")}
+    for name, gradient in gradients.items():
+        key, length = name.replace("mean.", "online."), float(np.linalg.norm(gradient))
+        values = []
+        for sign in (1, -1):
+            moved = start[key] + sign * 1e-3 * gradient / length
+            learner.load({**start, key: moved})
+            outputs = learner.outputs(observation).astype(np.float64)
+            values.append(float((direction * outputs).sum()))
+        slope = (values[0] - values[1]) / 2e-3
+        assert slope == pytest.approx(length, rel=0.05), name
+
+
+def test_weights_of_another_network_are_refused() -> None:
+    learner, other = in_torch(network()), in_torch(network(hidden=(8, 7)))
+    with pytest.raises(HyqError, match="another network"):
+        learner.load(other.arrays())
 
 
 def test_the_fastest_learner_is_chosen_and_starts_from_the_same_weights() -> None:

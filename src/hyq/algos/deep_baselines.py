@@ -27,7 +27,7 @@ from hyq.core.targets import (
 )
 from hyq.core.types import FloatArray
 from hyq.data.hybrid import Batch
-from hyq.models.learners import Learner
+from hyq.models.learners import Question
 from hyq.models.networks import NETWORKS
 
 UNIFORM = (0.0, 1e-3)
@@ -53,7 +53,11 @@ class BehaviourCloning:
         """Want one logit an action; the Q-values serve."""
         return 0
 
-    def judge(self, outputs: FloatArray, batch: Batch, learner: Learner) -> Judged:
+    def questions(self, batch: Batch) -> list[Question]:
+        """Ask nothing more."""
+        return []
+
+    def judge(self, outputs: FloatArray, answers: list[FloatArray], batch: Batch) -> Judged:
         """Compare the policy with the actions that were taken."""
         slope = log_likelihood_slope(outputs, batch.rows.action)
         likelihood = softmax(outputs)[np.arange(len(outputs)), batch.rows.action]
@@ -87,10 +91,15 @@ class FromDemonstrations:
         """Want Q alone."""
         return 0
 
-    def judge(self, outputs: FloatArray, batch: Batch, learner: Learner) -> Judged:
+    def questions(self, batch: Batch) -> list[Question]:
+        """Ask what the single-step error asks, then what the n-step one does."""
+        return self.error.questions(_one_step(batch)) + self.error.questions(batch)
+
+    def judge(self, outputs: FloatArray, answers: list[FloatArray], batch: Batch) -> Judged:
         """Add up the three losses; priorities follow the single-step error."""
-        single = self.error.judge(outputs, replace(batch, rows=batch.one_step), learner)
-        several = self.error.judge(outputs, batch, learner)
+        half = len(answers) // 2
+        single = self.error.judge(outputs, answers[:half], _one_step(batch))
+        several = self.error.judge(outputs, answers[half:], batch)
         margin = large_margin_slope(outputs, batch.rows.action, self.margin)
         margin[batch.offline :] = 0.0
         gradient = (
@@ -103,6 +112,10 @@ class FromDemonstrations:
     def scores(self, outputs: FloatArray, actions: int) -> FloatArray:
         """Act greedily on Q."""
         return outputs
+
+
+def _one_step(batch: Batch) -> Batch:
+    return replace(batch, rows=batch.one_step)
 
 
 @dataclass(frozen=True)
@@ -138,14 +151,19 @@ class ImplicitQ:
         """Want V and the policy's logits as well."""
         return 1 + actions
 
-    def judge(self, outputs: FloatArray, batch: Batch, learner: Learner) -> Judged:
+    def questions(self, batch: Batch) -> list[Question]:
+        """Ask for V(s') and for Q~(s, .)."""
+        rows = batch.rows
+        return [Question(rows.next_observation, False), Question(rows.observation, True)]
+
+    def judge(self, outputs: FloatArray, answers: list[FloatArray], batch: Batch) -> Judged:
         """Move V towards Q~, Q towards r + gamma V(s'), and the policy towards good actions."""
+        following, target_q = answers
         rows, every = batch.rows, np.arange(len(batch.rows))
         actions = (outputs.shape[1] - 1) // 2
         value, v = outputs[every, rows.action], outputs[:, actions]
-        next_v = learner.outputs(rows.next_observation)[:, actions]
-        error = value - (rows.reward + rows.discount * next_v)
-        advantage = learner.target_outputs(rows.observation)[every, rows.action] - v
+        error = value - (rows.reward + rows.discount * following[:, actions])
+        advantage = target_q[every, rows.action] - v
         # Clipping the exponent rather than the weight is the same and cannot overflow.
         favour = np.exp(np.minimum(self.temperature * advantage, np.log(self.clip)))
         clone = log_likelihood_slope(outputs[:, actions + 1 :], rows.action)

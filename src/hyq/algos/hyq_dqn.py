@@ -38,7 +38,8 @@ from hyq.data.hybrid import Batch, HybridReplay, Source
 from hyq.data.logs import Logs, check_logs
 from hyq.data.replay import Replay
 from hyq.envs.make import check_spaces
-from hyq.models.learners import Learner, make_learner
+from hyq.models.learners import Question
+from hyq.models.make import make_learner
 from hyq.models.networks import Network, suitable_scaling
 from hyq.models.policy import DeepPolicy
 from hyq.rollout import Lanes, VectorEnv
@@ -68,7 +69,11 @@ class Objective(Protocol):
         """Count the outputs wanted beyond one Q-value an action."""
         ...
 
-    def judge(self, outputs: FloatArray, batch: Batch, learner: Learner) -> Judged:
+    def questions(self, batch: Batch) -> list[Question]:
+        """Say what must be known of a batch beside the outputs at its observations."""
+        ...
+
+    def judge(self, outputs: FloatArray, answers: list[FloatArray], batch: Batch) -> Judged:
         """Compare the outputs at the batch's observations with what they should be."""
         ...
 
@@ -90,13 +95,15 @@ class TemporalDifference:
         """Want Q alone."""
         return 0
 
-    def judge(self, outputs: FloatArray, batch: Batch, learner: Learner) -> Judged:
+    def questions(self, batch: Batch) -> list[Question]:
+        """Ask for f~(s', .) and, to choose the action, for f(s', .)."""
+        following = batch.rows.next_observation
+        selecting = [Question(following, target=False)] if self.double else []
+        return [Question(following, target=True), *selecting]
+
+    def judge(self, outputs: FloatArray, answers: list[FloatArray], batch: Batch) -> Judged:
         """Compare Q(s, a) with its bootstrapped target."""
-        rows = batch.rows
-        if self.double:
-            selector, q_t = learner.both_outputs(rows.next_observation)
-        else:
-            selector = q_t = learner.target_outputs(rows.next_observation)
+        rows, q_t, selector = batch.rows, answers[0], answers[-1]
         target = bootstrap_target(rows.reward, rows.discount, q_t, selector)
         if self.value_range is not None:
             target = np.clip(target, *self.value_range)
@@ -122,6 +129,13 @@ def pessimistic_slope(outputs: FloatArray, batch: Batch) -> FloatArray:
     slope = batch.per_row[:, None] * log_likelihood_slope(outputs, batch.rows.action)
     slope[batch.offline :] = 0.0
     return slope
+
+
+def _refuse_divergence(size: float) -> None:
+    if not math.isfinite(size):
+        raise HyqError(
+            "learning has diverged: lower learning_rate, or bound the values by value_range"
+        )
 
 
 @dataclass(frozen=True)
@@ -209,6 +223,7 @@ class Training:
             precision=config.precision,
         )
         self._acting, self._sampling = streams.generator("act"), streams.generator("sample")
+        self._drawn: Batch | None = None
         self.online_steps = self.updates = self._reports = 0
         self._promised = np.zeros(config.lanes)
         self._earned = np.zeros(config.lanes)
@@ -325,29 +340,43 @@ class Training:
         weight = np.arange(1, longest + 1) ** -2.0
         return 1 + self._acting.choice(longest, count, p=weight / weight.sum())
 
-    def _update(self, share: float) -> None:
-        """Take one gradient step on a minibatch of both sources (Algorithm 3, lines 10 and 11)."""
+    def _draw(self) -> Batch:
+        """Draw a minibatch of both sources, or of the logs alone before the first step."""
         config, now = self.config, self.online_steps
-        batch = self.replay.sample(
+        return self.replay.sample(
             config.batch_size,
-            share,
+            1.0 if self.updates < config.pretraining else config.beta(now),
             config.importance(now),
             config.gamma(now),
             self._sampling,
             self.objective.needs_one_step,
         )
-        outputs = self.learner.forward(batch.rows.observation)
-        judged = self.objective.judge(outputs, batch, self.learner)
+
+    def _draw_ahead(self) -> None:
+        """Draw the next minibatch while something else is done that it does not depend on."""
+        self._drawn = self._draw()
+
+    def _update(self, more: bool) -> None:
+        """Take one gradient step on a minibatch of both sources (Algorithm 3, lines 10 and 11).
+
+        `more` says that another follows before anything else happens.
+        """
+        config, now = self.config, self.online_steps
+        batch, self._drawn = self._drawn or self._draw(), None
+        questions = self.objective.questions(batch)
+        outputs, answers = self.learner.forward(batch.rows.observation, questions)
+        judged = self.objective.judge(outputs, answers, batch)
         gradient, pessimism = judged.gradient, config.pessimism(now)
         if pessimism:
             gradient = gradient + np.float32(pessimism) * pessimistic_slope(outputs, batch)
-        norm = self.learner.step(gradient, config.learning_rate(now))
-        if not math.isfinite(norm):
-            raise HyqError(
-                "learning has diverged: lower learning_rate, or bound the values by value_range"
-            )
+        _refuse_divergence(float(np.abs(judged.td_error).max()))
         batch.prioritise(judged.td_error)
         self.updates += 1
+        with self.learner.hands as later:
+            if more:
+                later(self._draw_ahead)
+            norm = self.learner.step(gradient, config.learning_rate(now))
+        _refuse_divergence(norm)
         self._learned.append((batch.offline, judged.td_error, judged.value, norm))
 
     def _store(self, action: Array) -> None:
@@ -457,34 +486,42 @@ class Training:
         """Learn, and yield a report now and then; a restored training goes on where it was."""
         config = self.config
         while self.updates < config.pretraining:
+            number = self.updates + 1
+            reports = number % config.report_every == 0 or number == config.pretraining
             with self._timed("learn"):
-                self._update(share=1.0)
+                self._update(more=not reports)
                 if self.updates * config.n_value % config.n_target < config.n_value:
                     self.learner.synchronise_target()
-            if self.updates % config.report_every == 0 or self.updates == config.pretraining:
+            if reports:
                 yield self._report()
         while self.online_steps < config.online_steps:
-            with self._timed("act"):
+            due = self._updates_due()
+            with self._timed("act"), self.learner.hands as later:
+                if due:
+                    later(self._draw_ahead)
                 action = self._act()
                 self.lanes.send(self._first_action + action)
             with self._timed("learn"):  # while the environment works
-                self._catch_up()
+                for number in range(due):
+                    self._update(more=number + 1 < due)
+                if self._learning_has_begun and self._passed(config.n_target):
+                    self.learner.synchronise_target()
             with self._timed("wait and store"):
                 self._store(action)
             if self._passed(config.report_every) or self.online_steps >= config.online_steps:
                 yield self._report()
 
-    def _catch_up(self) -> None:
-        """Make the updates that the steps so far call for, and renew the target when it is due."""
+    @property
+    def _learning_has_begun(self) -> bool:
+        """Whether there have been steps enough to learn from."""
+        return self.online_steps >= max(self.config.learning_starts, 1)
+
+    def _updates_due(self) -> int:
+        """Count the updates that the newest step of all lanes calls for."""
         config = self.config
-        if self.online_steps < max(config.learning_starts, 1):
-            return
         before = self.online_steps - config.lanes
         due = self.online_steps // config.n_value - before // config.n_value
-        for _ in range(due):
-            self._update(config.beta(self.online_steps))
-        if self._passed(config.n_target):
-            self.learner.synchronise_target()
+        return due if self._learning_has_begun else 0
 
     def _passed(self, period: int) -> bool:
         """Tell whether the newest step of all lanes went past a multiple of `period`."""

@@ -31,7 +31,7 @@ from hyq.core.seeding import Streams
 from hyq.core.targets import softmax
 from hyq.core.types import Array, BoolArray, FloatArray, IntArray, below
 from hyq.envs.make import check_spaces
-from hyq.models.learners import AdamSettings, TorchLearner
+from hyq.models.learners import AdamSettings
 from hyq.models.networks import (
     InputScaling,
     Network,
@@ -42,6 +42,7 @@ from hyq.models.networks import (
 )
 from hyq.models.orthogonal import orthogonal_weights
 from hyq.models.policy import DeepPolicy
+from hyq.models.torch_learner import TorchLearner
 from hyq.rollout import Lanes, Outcome, VectorEnv
 
 EXTRINSIC, INTRINSIC = 0, 1
@@ -320,7 +321,7 @@ class Distillation:
 
     def learn(self, frames: Array, features: FloatArray, learning_rate: float) -> float:
         """Take one step of the predictor towards the features; return its loss before."""
-        error = self._predictor.forward(self.normalised(frames)) - features
+        error = self._predictor.forward(self.normalised(frames))[0] - features
         _refuse_divergence(self._predictor.step(2 * error / error.size, learning_rate))
         return float(np.square(error).mean())
 
@@ -556,7 +557,7 @@ class Training:
     def _improve_policy(self, batch: Experience) -> None:
         """Take one step on PPO's objective."""
         config = self.config
-        outputs = self.learner.forward(batch.observation)
+        outputs, _ = self.learner.forward(batch.observation)
         wanted = ppo_improvement(outputs, batch, config.clip, config.entropy)
         _refuse_divergence(self.learner.step(wanted.gradient, config.learning_rate))
         self._watch(

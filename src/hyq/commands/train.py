@@ -15,7 +15,7 @@ from hyq.experiments.methods import METHODS
 from hyq.experiments.records import RunDirectory
 from hyq.experiments.rnd import RNDRun
 from hyq.experiments.specs import LockRun
-from hyq.models.learners import check_device
+from hyq.models.torch_learner import check_device
 from hyq.report.deep import deep_table, draw_deep_curves, watch_deep
 from hyq.report.lock import draw_learning_curves, result_table
 from hyq.report.rnd import watch_rnd

@@ -17,6 +17,7 @@ from torch import nn
 from hyq.core.errors import HyqError
 from hyq.core.images import colours_last
 from hyq.core.types import Array, FloatArray
+from hyq.models.layers import Convolution, Dense, Normalisation
 
 
 @dataclass(frozen=True)
@@ -187,30 +188,35 @@ class TorchNetwork(nn.Module):
         layers: list[nn.Module] = []
         inputs = network.image_shape[0] if spec.convolutions else math.prod(network.shape)
         for channels, kernel, stride in spec.convolutions:
-            layers += [nn.Conv2d(inputs, channels, kernel, stride), nn.ReLU()]
+            layers += [Convolution(inputs, channels, kernel, stride), nn.ReLU(inplace=True)]
             inputs = channels
         layers.append(nn.Flatten())
         if spec.convolutions:
             inputs = network._flat_size()
         for units in spec.hidden:
-            layers.append(nn.Linear(inputs, units))
+            layers.append(Dense(inputs, units))
             if spec.normalise:
-                layers.append(nn.LayerNorm(units))
-            layers.append(nn.ReLU())
+                layers.append(Normalisation(units))
+            layers.append(nn.ReLU(inplace=True))
             inputs = units
         self.body = nn.Sequential(*layers)
         self.heads = nn.ModuleList(
             nn.Sequential(
-                nn.Linear(inputs, spec.stream_hidden), nn.ReLU(), nn.Linear(spec.stream_hidden, n)
+                Dense(inputs, spec.stream_hidden),
+                nn.ReLU(inplace=True),
+                Dense(spec.stream_hidden, n),
             )
             if spec.stream_hidden
-            else nn.Linear(inputs, n)
+            else Dense(inputs, n)
             for n in network.heads
         )
         self.dueling = spec.dueling
         self.image_shape = network.image_shape if spec.convolutions else None
         self.colours_last = network.colours_last
         self.shifts = bool(network.scaling.shift.any())
+        one_scale = not self.shifts and not network.scaling.scale.ndim
+        self.all_alike = float(network.scaling.scale) if one_scale else None
+        """What every feature is multiplied by, where that is all."""
         for name, values in (("shift", network.scaling.shift), ("scale", network.scaling.scale)):
             tensor = torch.from_numpy(values)
             if self.image_shape is not None and values.ndim:  # one for each pixel, of every frame
@@ -221,15 +227,19 @@ class TorchNetwork(nn.Module):
         """Return the outputs of observations as the environment gives them."""
         return self.outputs_of(self.scaled(observation))
 
-    def scaled(self, observation: torch.Tensor) -> torch.Tensor:
+    def scaled(
+        self, observation: torch.Tensor, precision: torch.dtype = torch.float32
+    ) -> torch.Tensor:
         """Arrange and scale observations as the layers want them."""
-        scale = self.get_buffer("scale")
-        observation = observation.to(scale.dtype)
         if self.image_shape is not None:
             observation = self._as_image(observation)
+        if self.all_alike is not None and observation.dtype == torch.uint8:
+            return observation.to(precision) * self.all_alike  # bfloat16 holds a byte exactly
+        scale = self.get_buffer("scale")
+        observation = observation.to(scale.dtype)
         if self.shifts:
             observation = observation - self.get_buffer("shift")
-        return observation * scale
+        return (observation * scale).to(precision)
 
     def outputs_of(self, scaled: torch.Tensor) -> torch.Tensor:
         """Return the outputs of observations that have been scaled."""
@@ -243,13 +253,14 @@ class TorchNetwork(nn.Module):
     def _as_image(self, observation: torch.Tensor) -> torch.Tensor:
         """Arrange frames and colours as channels, which come last in memory.
 
-        So arranged, one thread of a CPU went through the convolutions and back a third faster.
+        So arranged, one thread of a CPU went through the convolutions and back a third faster. To
+        stack the channels of bytes takes half of the time of `contiguous`.
         """
         assert self.image_shape is not None
         if self.colours_last:
             observation = observation.movedim(-1, -3)
         image = observation.reshape(-1, *self.image_shape)
-        return image.contiguous(memory_format=torch.channels_last)
+        return torch.stack(image.unbind(1), -1).movedim(-1, 1)
 
     def set_parameters(self, parameters: Mapping[str, Array]) -> None:
         """Take weights from named arrays; names or shapes that do not match are refused."""

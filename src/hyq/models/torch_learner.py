@@ -1,0 +1,285 @@
+"""A network of any kind that learns in PyTorch, on any device, and on a CPU with two hands.
+
+All parameters lie in one vector, and so do their gradient and Adam's moments. The layers see views
+of it or, where they compute in bfloat16, of a rounded copy that every step renews.
+
+On two threads a step shares out whole operations instead of letting both work on each: the passes
+through the target network beside the one that is learned from, the gradients in the weights beside
+the way back, and Adam's step in pieces. See `hands.py` for why.
+"""
+
+import math
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.optim.adam import adam as adam_step
+
+from hyq.core.errors import HyqError
+from hyq.core.memory import keep_freed_memory
+from hyq.core.types import Array, FloatArray, below
+from hyq.models.hands import Hands
+from hyq.models.layers import Convolution, Dense, Destination, Normalisation
+from hyq.models.learners import BETAS, AdamSettings, Question
+from hyq.models.networks import Network, TorchNetwork
+
+PIECES = 8
+"""In which the parameters are stepped: few, and yet each fits into the cache of a core."""
+ROW = 1024
+"""Numbers of which the gradient's norm is taken at a time."""
+
+
+def check_device(device: str) -> None:
+    """Refuse a device that PyTorch does not have here."""
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError):
+        raise HyqError(
+            f"no device {device!r} here: choose cpu, or cuda where PyTorch finds a graphics card"
+        ) from None
+
+
+class TorchLearner:
+    """Any network, on any device, in float32 or with layers that compute in bfloat16."""
+
+    def __init__(
+        self,
+        network: Network,
+        initial: Mapping[str, FloatArray],
+        adam: AdamSettings,
+        device: str,
+        bfloat16: bool,
+    ) -> None:
+        """Start from named initial weights."""
+        check_device(device)
+        if device == "cpu":
+            keep_freed_memory()
+        self.bfloat16, self.hands = bfloat16, Hands(helped=device == "cpu")
+        self._network, self._adam, self._device = network, adam, device
+        self._precision = torch.bfloat16 if bfloat16 else torch.float32
+        self._shapes = {name: value.shape for name, value in initial.items()}
+        used = sum(math.prod(shape) for shape in self._shapes.values())
+        size = -(-used // (PIECES * ROW)) * PIECES * ROW  # in whole rows and equal pieces
+        self._online, self._target, self._mean, self._square = torch.zeros((4, size), device=device)
+        # Without rounding these two are the parameters themselves.
+        self._rounded = self._online.to(self._precision)
+        self._rounded_target = self._target.to(self._precision)
+        self._gradient = torch.zeros_like(self._rounded)
+        vectors = (self._online, self._gradient, self._mean, self._square, self._rounded)
+        steps = [torch.zeros((), device=device) for _ in range(PIECES)]
+        self._pieces = [
+            _Piece(*parts)
+            for parts in zip(*(vector.chunk(PIECES) for vector in vectors), steps, strict=True)
+        ]
+        self._learning = self._module(self._online, self._rounded, learns=True)
+        self._settled = self._module(self._target, self._rounded_target, learns=False)
+        self._outputs = torch.empty(0)
+        self._fill(self._online, initial)
+        self._rounded.copy_(self._online)
+        self.synchronise_target()
+
+    def _views(self, vector: Tensor) -> dict[str, Tensor]:
+        """View a vector as parameters by name; of filters, channels come last in memory."""
+        views, start = {}, 0
+        for name, shape in self._shapes.items():
+            part = vector[start : (start := start + math.prod(shape))]
+            if len(shape) == 4:
+                filters, channels, *sides = shape
+                views[name] = part.view(filters, *sides, channels).permute(0, 3, 1, 2)
+            else:
+                views[name] = part.view(shape)
+        return views
+
+    def _module(self, exact: Tensor, rounded: Tensor, *, learns: bool) -> TorchNetwork:
+        """Build the network on vectors of parameters; normalisation computes with exact ones."""
+        module = self._network.module().to(self._device)
+        values, precise, room = (self._views(v) for v in (rounded, exact, self._gradient))
+        for name, layer in module.named_modules():
+            if not isinstance(layer, Convolution | Dense | Normalisation):
+                continue
+            weight, bias = f"{name}.weight", f"{name}.bias"
+            source = precise if isinstance(layer, Normalisation) else values
+            layer.weight = nn.Parameter(source[weight], requires_grad=learns)
+            layer.bias = nn.Parameter(source[bias], requires_grad=learns)
+            if learns and not isinstance(layer, Normalisation):
+                layer.gradient_to = Destination(self.hands.later, room[weight], room[bias])
+        return module
+
+    def _scaled(self, observation: Array) -> Tensor:
+        rows = torch.from_numpy(observation).to(self._device)
+        return self._learning.scaled(rows, self._precision)
+
+    def outputs(self, observation: Array) -> FloatArray:
+        """Return the outputs (rows, columns) under the current parameters."""
+        with self.hands, torch.inference_mode():
+            return _array(self._learning.outputs_of(self._scaled(observation)))
+
+    def forward(
+        self, observation: Array, questions: Sequence[Question] = ()
+    ) -> tuple[FloatArray, list[FloatArray]]:
+        """Return the outputs, remembering what `step` needs, and the answers to questions.
+
+        Most rows of each question are a job, and so are the rest, which come last: whoever is
+        done first takes them.
+        """
+        asked = {id(q.observation): q.observation for q in questions}
+        scaled = {key: _Once(partial(self._scaled, rows)) for key, rows in asked.items()}
+        columns = self._network.actions + self._network.extra_outputs
+        answers = [
+            torch.empty((len(q.observation), columns), device=self._device) for q in questions
+        ]
+
+        def answer(question: Question, place: Tensor, part: slice) -> None:
+            module = self._settled if question.target else self._learning
+            place[part] = module.outputs_of(scaled[id(question.observation)]()[part])
+
+        with self.hands as later:
+            for most in (True, False):
+                for question, place in zip(questions, answers, strict=True):
+                    cut = len(place) - len(place) // 4
+                    part = slice(0, cut) if most else slice(cut, len(place))
+                    later(partial(answer, question, place, part))
+            rows = scaled.get(id(observation), partial(self._scaled, observation))()
+            self._outputs = self._learning.outputs_of(rows).float()
+        return _array(self._outputs), [_array(answer) for answer in answers]
+
+    def step(self, gradient: FloatArray, learning_rate: float) -> float:
+        """Take one step of Adam, given the gradient of the loss in the outputs of `forward`."""
+        with self.hands as later:
+            with self.hands:
+                torch.autograd.backward(self._outputs, torch.from_numpy(gradient).to(self._device))
+            self._collect_normalisation()
+            norm = self._gradient_norm()
+            limit = self._adam.max_gradient_norm
+            shortened = limit / norm if norm > limit else 1.0
+            for piece in self._pieces:
+                later(partial(self._step_piece, piece, shortened, learning_rate))
+        return norm
+
+    def _collect_normalisation(self) -> None:
+        """Move the gradients that PyTorch itself has computed to where the others are."""
+        if self._network.spec.normalise:
+            room = self._views(self._gradient)
+            for name, parameter in self._learning.named_parameters():
+                if parameter.grad is not None:
+                    room[name].copy_(parameter.grad)
+                    parameter.grad = None
+
+    def _gradient_norm(self) -> float:
+        """Return the length of the gradient. Row by row, the rounding of bfloat16 averages out."""
+        norms = torch.empty(2, device=self._device)
+
+        def measure(number: int, half: Tensor) -> None:
+            rows = torch.linalg.vector_norm(half.view(-1, ROW), dim=1)
+            norms[number] = torch.linalg.vector_norm(rows.float())
+
+        with self.hands as later:
+            for number, half in enumerate(self._gradient.chunk(2)):
+                later(partial(measure, number, half))
+        return float(torch.linalg.vector_norm(norms))
+
+    def _step_piece(self, piece: "_Piece", shortened: float, learning_rate: float) -> None:
+        """Take Adam's step on a piece of the parameters, and round it while it is at hand."""
+        slope = piece.gradient.float()
+        if shortened < 1.0:
+            slope = slope * shortened
+        adam_step(
+            [piece.weight],
+            [slope],
+            [piece.mean],
+            [piece.square],
+            [],
+            [piece.steps],
+            fused=True,
+            amsgrad=False,
+            beta1=BETAS[0],
+            beta2=BETAS[1],
+            lr=learning_rate,
+            weight_decay=self._adam.weight_decay,
+            eps=self._adam.epsilon,
+            maximize=False,
+        )
+        if self.bfloat16:
+            piece.rounded.copy_(piece.weight)
+
+    def synchronise_target(self) -> None:
+        """Copy the parameters to the target network."""
+        self._target.copy_(self._online)
+        self._rounded_target.copy_(self._rounded)
+
+    def parameters(self) -> dict[str, Array]:
+        """Copy the parameters out, by name."""
+        return {name: _copied(view) for name, view in self._views(self._online).items()}
+
+    def arrays(self) -> dict[str, Array]:
+        """Copy the whole state out: parameters, target, moments, number of steps."""
+        arrays = {
+            f"{prefix}.{name}": _copied(view)
+            for prefix, vector in self._state.items()
+            for name, view in self._views(vector).items()
+        }
+        return {**arrays, "steps": np.array(int(self._pieces[0].steps))}
+
+    def load(self, arrays: Mapping[str, Array]) -> None:
+        """Take a state that `arrays` gave."""
+        for prefix, vector in self._state.items():
+            self._fill(vector, below(prefix, arrays))
+        for piece in self._pieces:
+            piece.steps.fill_(int(arrays["steps"]))
+        self._rounded.copy_(self._online)
+        self._rounded_target.copy_(self._target)
+
+    @property
+    def _state(self) -> dict[str, Tensor]:
+        return {
+            "online": self._online,
+            "target": self._target,
+            "mean": self._mean,
+            "square": self._square,
+        }
+
+    def _fill(self, vector: Tensor, parameters: Mapping[str, Array]) -> None:
+        """Fill a vector from named arrays; names or shapes that do not match are refused."""
+        if {name: np.shape(value) for name, value in parameters.items()} != self._shapes:
+            raise HyqError("these are the weights of another network, or of another version of hyq")
+        views = self._views(vector)
+        for name, value in parameters.items():
+            views[name].copy_(torch.from_numpy(np.array(value)))
+
+
+class _Piece(NamedTuple):
+    """A piece of the parameters, and of all that a step needs of it."""
+
+    weight: Tensor
+    gradient: Tensor
+    mean: Tensor
+    square: Tensor
+    rounded: Tensor
+    steps: Tensor
+    """How many it has taken."""
+
+
+class _Once:
+    """A value that whoever asks for it first computes, while others wait."""
+
+    def __init__(self, compute: Callable[[], Tensor]) -> None:
+        self._compute, self._lock = compute, threading.Lock()
+        self._value: Tensor | None = None
+
+    def __call__(self) -> Tensor:
+        with self._lock:
+            if self._value is None:
+                self._value = self._compute()
+            return self._value
+
+
+def _array(tensor: Tensor) -> FloatArray:
+    return tensor.detach().float().cpu().numpy()
+
+
+def _copied(tensor: Tensor) -> Array:
+    return tensor.cpu().numpy().copy()

@@ -1,0 +1,137 @@
+"""Jobs for two threads: all are done, errors are not lost, and nothing is left behind."""
+
+import gc
+import threading
+import time
+from collections.abc import Iterator
+from functools import partial
+
+import pytest
+import torch
+
+from hyq.models.hands import Hands
+
+
+@pytest.fixture(params=[1, 2, 5])
+def threads(request: pytest.FixtureRequest) -> Iterator[int]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(request.param)
+    yield request.param
+    torch.set_num_threads(before)
+
+
+def slowly(done: list[str], what: str) -> None:
+    time.sleep(0.02)
+    done.append(what)
+
+
+def test_every_job_is_done_when_the_block_ends(threads: int) -> None:
+    hands = Hands()
+    assert hands.helped == (threads > 1)
+    done: list[int] = []
+    for _ in range(50):
+        done.clear()
+        with hands as later:
+            for number in range(7):
+                later(partial(done.append, number))
+        assert sorted(done) == list(range(7))
+
+
+def test_two_threads_share_the_work(threads: int) -> None:
+    hands, workers = Hands(), set()
+
+    def job() -> None:
+        workers.add(threading.get_ident())
+        time.sleep(0.02)
+
+    with hands as later:
+        for _ in range(4):
+            later(job)
+    assert len(workers) == min(threads, 2)
+
+
+def test_told_to_work_alone_it_does(threads: int) -> None:
+    hands, workers = Hands(helped=False), []
+    with hands as later:
+        later(lambda: workers.append(threading.get_ident()))
+        assert workers == [threading.get_ident()], "at once"
+    assert torch.get_num_threads() == threads
+
+
+def test_each_hand_has_half_of_the_threads_for_as_long_as_it_works(threads: int) -> None:
+    hands, seen = Hands(), []
+    half = max(1, threads // 2)
+    with hands as later:
+        later(lambda: seen.append(torch.get_num_threads()))
+        with hands:
+            assert torch.get_num_threads() == half
+        assert torch.get_num_threads() == half
+    assert seen == [half]
+    assert torch.get_num_threads() == threads
+
+
+def test_an_inner_block_ends_when_its_jobs_are_done(threads: int) -> None:
+    done: list[str] = []
+    with (hands := Hands()) as later:
+        later(partial(slowly, done, "outer"))
+        with hands:
+            later(lambda: done.append("inner"))
+        assert set(done) == {"outer", "inner"}
+
+
+def test_what_a_job_raises_is_raised_where_the_block_ends(threads: int) -> None:
+    hands, done = Hands(), []
+
+    def fail() -> None:
+        raise ValueError("a job failed")
+
+    def work() -> None:
+        with hands as later:
+            later(fail)
+            later(lambda: done.append(1))
+
+    with pytest.raises(ValueError, match="a job failed"):
+        work()
+    done.clear()
+    with hands as later:  # and goes on as if nothing had happened
+        later(lambda: done.append(2))
+    assert done == [2]
+    assert torch.get_num_threads() == threads
+
+
+def test_an_error_of_the_block_itself_waits_for_the_jobs_and_comes_first(threads: int) -> None:
+    hands = Hands()
+    done: list[str] = []
+
+    def work() -> None:
+        with hands as later:
+            later(partial(slowly, done, "job"))
+            raise KeyError("own")
+
+    with pytest.raises(KeyError, match="own"):
+        work()
+    assert done == ["job"]
+
+
+def test_jobs_record_no_gradients(threads: int) -> None:
+    weight, recorded = torch.ones(2, requires_grad=True), []
+    with Hands() as later:
+        for _ in range(4):
+            later(lambda: recorded.append((weight * 2).requires_grad))
+        assert (weight * 2).requires_grad, "the block itself does"
+    assert recorded == [False] * 4
+
+
+def test_a_helper_goes_home_with_its_hands() -> None:
+    torch.set_num_threads(2)
+    try:
+        before = set(threading.enumerate())
+        hands = Hands()
+        (helper,) = set(threading.enumerate()) - before
+        assert helper.is_alive()
+        del hands
+        gc.collect()
+        helper.join(timeout=5)
+        assert not helper.is_alive()
+    finally:
+        torch.set_num_threads(1)
