@@ -373,7 +373,7 @@ class Training:
         batch.prioritise(judged.td_error)
         self.updates += 1
         with self.learner.hands as later:
-            if more:
+            if more and self.learner.hands.helped:
                 later(self._draw_ahead)
             norm = self.learner.step(gradient, config.learning_rate(now))
         _refuse_divergence(norm)
@@ -497,7 +497,7 @@ class Training:
         while self.online_steps < config.online_steps:
             due = self._updates_due()
             with self._timed("act"), self.learner.hands as later:
-                if due:
+                if due and self.learner.hands.helped:
                     later(self._draw_ahead)
                 action = self._act()
                 self.lanes.send(self._first_action + action)

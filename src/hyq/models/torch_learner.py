@@ -27,10 +27,12 @@ from hyq.models.layers import Convolution, Dense, Destination, Normalisation
 from hyq.models.learners import BETAS, AdamSettings, Question
 from hyq.models.networks import Network, TorchNetwork
 
-PIECES = 8
-"""In which the parameters are stepped: few, and yet each fits into the cache of a core."""
+PIECE = 2**18
+"""Parameters that are stepped at a time: what belongs to them fits into the cache of a core."""
 ROW = 1024
 """Numbers of which the gradient's norm is taken at a time."""
+LARGE = 2**20
+"""Parameters of a network that takes long enough for its passes to be shared out in parts."""
 
 
 def check_device(device: str) -> None:
@@ -63,17 +65,18 @@ class TorchLearner:
         self._precision = torch.bfloat16 if bfloat16 else torch.float32
         self._shapes = {name: value.shape for name, value in initial.items()}
         used = sum(math.prod(shape) for shape in self._shapes.values())
-        size = -(-used // (PIECES * ROW)) * PIECES * ROW  # in whole rows and equal pieces
+        size = -(-used // (2 * ROW)) * 2 * ROW  # two halves of whole rows
         self._online, self._target, self._mean, self._square = torch.zeros((4, size), device=device)
         # Without rounding these two are the parameters themselves.
         self._rounded = self._online.to(self._precision)
         self._rounded_target = self._target.to(self._precision)
         self._gradient = torch.zeros_like(self._rounded)
         vectors = (self._online, self._gradient, self._mean, self._square, self._rounded)
-        steps = [torch.zeros((), device=device) for _ in range(PIECES)]
         self._pieces = [
-            _Piece(*parts)
-            for parts in zip(*(vector.chunk(PIECES) for vector in vectors), steps, strict=True)
+            _Piece(weight, gradient, mean, square, rounded, torch.zeros((), device=device))
+            for weight, gradient, mean, square, rounded in zip(
+                *(vector.split(PIECE) for vector in vectors), strict=True
+            )
         ]
         self._learning = self._module(self._online, self._rounded, learns=True)
         self._settled = self._module(self._target, self._rounded_target, learns=False)
@@ -123,8 +126,8 @@ class TorchLearner:
     ) -> tuple[FloatArray, list[FloatArray]]:
         """Return the outputs, remembering what `step` needs, and the answers to questions.
 
-        Most rows of each question are a job, and so are the rest, which come last: whoever is
-        done first takes them.
+        Of a large network most rows of each question are a job, and so are the rest, which come
+        last: whoever is done first takes them.
         """
         asked = {id(q.observation): q.observation for q in questions}
         scaled = {key: _Once(partial(self._scaled, rows)) for key, rows in asked.items()}
@@ -137,12 +140,13 @@ class TorchLearner:
             module = self._settled if question.target else self._learning
             place[part] = module.outputs_of(scaled[id(question.observation)]()[part])
 
+        rest = 1 / 4 if len(self._online) >= LARGE else 0
         with self.hands as later:
-            for most in (True, False):
+            for begins, ends in ((0, 1 - rest), (1 - rest, 1)):
                 for question, place in zip(questions, answers, strict=True):
-                    cut = len(place) - len(place) // 4
-                    part = slice(0, cut) if most else slice(cut, len(place))
-                    later(partial(answer, question, place, part))
+                    part = slice(int(begins * len(place)), int(ends * len(place)))
+                    if part.start < part.stop:
+                        later(partial(answer, question, place, part))
             rows = scaled.get(id(observation), partial(self._scaled, observation))()
             self._outputs = self._learning.outputs_of(rows).float()
         return _array(self._outputs), [_array(answer) for answer in answers]
