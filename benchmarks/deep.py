@@ -5,9 +5,10 @@
 Everything is measured in one run on one machine, interleaved in rounds, and given as medians and
 ratios: environment steps a second of hyq, Stable-Baselines3, TorchRL and d3rlpy with the same
 environment, network, batch and number of updates a step, on CartPole and on Montezuma's Revenge
-with the paper's settings; the share of the arithmetic limit that an update reaches (its
-floating-point operations over the rate of a large matrix product); the memory of 2^20 Atari
-transitions; the time to draw a batch from them, and to draw and re-prioritise 32 of 2^20 slots.
+with the paper's settings (with its dueling network and without, each held against peers alike);
+the share of the arithmetic limit that an update reaches (its floating-point operations over the
+rate of a large matrix product); the memory of 2^20 Atari transitions; the time to draw a batch
+from them, and to draw and re-prioritise 32 of 2^20 slots.
 """
 
 import os
@@ -43,17 +44,28 @@ from hyq.experiments.records import circumstances
 from hyq.models.networks import NATURE, NetworkSpec
 
 Problem = Literal["cartpole", "montezuma"]
-Variant = Literal["full", "plain"]
-"""full: double, dueling, priorities on both replays; plain: without them, as most peers are."""
+Variant = Literal["full", "dueling", "plain"]
+"""full: double, dueling, priorities on both replays, as in the paper; dueling: the paper's network
+without the other two; plain: without all three, which is what most peers compute."""
+VARIANTS: dict[Problem, tuple[Variant, ...]] = {
+    "cartpole": ("full", "plain"),
+    "montezuma": ("full", "dueling", "plain"),
+}
 
 PEERS: dict[str, dict[Problem, list[list[str]]]] = {
     "sb3": {
         "cartpole": [["--vector", "dummy"]],
-        "montezuma": [["--vector", "native"], ["--vector", "native", "--channels-last"]],
+        "montezuma": [
+            ["--vector", "native", "--channels-last"],
+            ["--vector", "native", "--channels-last", "--dueling"],
+        ],
     },
     "torchrl_dqn": {
         "cartpole": [["--vector", "native", "--compile"]],
-        "montezuma": [["--vector", "native"]],
+        "montezuma": [
+            ["--vector", "native", "--channels-last"],
+            ["--vector", "native", "--channels-last", "--dueling"],
+        ],
     },
     "d3rlpy_dqn": {"cartpole": [[]], "montezuma": [["--frames", "single"]]},
 }
@@ -64,7 +76,7 @@ console = Console()
 
 def settings(problem: Problem, variant: Variant) -> DeepConfig:
     """Return the settings that every program of the comparison shares."""
-    full = variant == "full"
+    full, dueling = variant == "full", variant != "plain"
     shared = {
         "online_steps": 10**9,
         "pretraining": 0,
@@ -80,11 +92,11 @@ def settings(problem: Problem, variant: Variant) -> DeepConfig:
     uniform = {"priority_online": (0.0, 1e-3), "priority_offline": (0.0, 1e-3)}
     if problem == "cartpole":
         base = DeepConfig(n_target=500, batch_size=64, buffer_size=50_000)
-        network = NetworkSpec(hidden=(64, 64), dueling=full)
+        network = NetworkSpec(hidden=(64, 64), dueling=dueling)
     else:
         base = PAPER_MONTEZUMA
         shared |= {"learning_rate": schedule(1e-4)}
-        network = NATURE if full else NetworkSpec(NATURE.convolutions, (512,), dueling=False)
+        network = NATURE if dueling else NetworkSpec(NATURE.convolutions, (512,), dueling=False)
     return DeepConfig(**{**vars(base), **shared, **({} if full else uniform), "network": network})
 
 
@@ -248,7 +260,7 @@ def compare(
     for problem in problems:
         for count in threads:
             window = ["--seconds", str(seconds), "--threads", str(count)]
-            for variant in ("full", "plain"):
+            for variant in VARIANTS[problem]:
                 own = [sys.executable, str(here / "deep.py"), "--only", problem, variant]
                 programs.append((f"hyq, {variant}", problem, count, [*own, *window]))
             for name, options in PEERS.items():
@@ -278,18 +290,26 @@ def _summed_up(
 
 
 def show(results: list[dict[str, Any]], problems: list[Problem]) -> dict[str, float]:
-    """Print a table a problem, and return hyq's speed over its fastest peer's."""
+    """Print a table a problem, and return hyq's speed over its fastest peer's.
+
+    On Montezuma's Revenge, each is held against the fastest peer with the same network.
+    """
     ratios: dict[str, float] = {}
     for problem in problems:
         rows = [r for r in results if r["problem"] == problem and "steps_per_second" in r]
         if not rows:
             continue
-        rivals = [r["steps_per_second"] for r in rows if not r["program"].startswith("hyq")]
+        rivals: dict[bool, float] = {}
+        for row in rows:
+            if not row["program"].startswith("hyq"):
+                network = _dueling(row)
+                rivals[network] = max(rivals.get(network, 0.0), row["steps_per_second"])
         table = Table(title=problem, title_justify="left")
-        for name in ("program", "threads", "steps/s", "update ms", "over fastest peer"):
+        for name in ("program", "threads", "steps/s", "update ms", "over fastest alike"):
             table.add_column(name, justify="left" if name == "program" else "right")
         for row in sorted(rows, key=lambda row: -row["steps_per_second"]):
-            ratio = row["steps_per_second"] / max(rivals) if rivals else float("nan")
+            rival = rivals.get(_dueling(row), rivals.get(False, float("nan")))
+            ratio = row["steps_per_second"] / rival
             table.add_row(
                 row["program"],
                 str(row["threads"]),
@@ -302,6 +322,11 @@ def show(results: list[dict[str, Any]], problems: list[Problem]) -> dict[str, fl
                 ratios[name] = max(ratios.get(name, 0.0), ratio)
         console.print(table)
     return ratios
+
+
+def _dueling(row: dict[str, Any]) -> bool:
+    """Tell whether a program had the paper's network."""
+    return any(word in row["program"] for word in ("dueling", "full"))
 
 
 def main(

@@ -71,8 +71,41 @@ def arguments(description: str, envs: int = 8) -> argparse.ArgumentParser:
     parser.add_argument(
         "--channels-last", action="store_true", help="the memory format of the convolutions"
     )
+    parser.add_argument(
+        "--dueling", action="store_true", help="the paper's network, with streams for V and A"
+    )
     parser.add_argument("--seed", type=int, default=0)
     return parser
+
+
+class Dueling(torch.nn.Module):
+    """Two streams of 512 units from what the convolutions see: Q = V + A - mean A."""
+
+    def __init__(self, features: int, actions: int) -> None:
+        super().__init__()
+        self.value, self.advantage = (
+            torch.nn.Sequential(
+                torch.nn.Linear(features, 512), torch.nn.ReLU(), torch.nn.Linear(512, outputs)
+            )
+            for outputs in (1, actions)
+        )
+
+    def forward(self, features: torch.Tensor) -> torch.Tensor:
+        advantage = self.advantage(features)
+        return self.value(features) + advantage - advantage.mean(-1, keepdim=True)
+
+
+def convolutions() -> torch.nn.Sequential:
+    """Return the convolutions of Mnih et al. (2015), flattened to 3,136 features."""
+    return torch.nn.Sequential(
+        torch.nn.Conv2d(4, 32, 8, 4),
+        torch.nn.ReLU(),
+        torch.nn.Conv2d(32, 64, 4, 2),
+        torch.nn.ReLU(),
+        torch.nn.Conv2d(64, 64, 3, 1),
+        torch.nn.ReLU(),
+        torch.nn.Flatten(),
+    )
 
 
 def prepare(options: argparse.Namespace) -> Problem:

@@ -2,8 +2,9 @@
 """Time Stable-Baselines3's DQN.
 
 python benchmarks/peers/sb3.py --problem montezuma|cartpole [--seconds 30] [--threads 1]
-    [--envs 8] [--vector dummy|subproc|native]
+    [--envs 8] [--vector dummy|subproc|native] [--dueling]
 
+`--dueling` gives it the paper's network through a policy class of its own, as users of SB3 would.
 `native` (Montezuma only) puts ale-py's C++ vector environment behind SB3's `VecEnv`, which SB3
 does not do by itself.
 """
@@ -19,9 +20,11 @@ from common import (
     GAMMA,
     LEARNING_STARTS,
     STEPS_PER_UPDATE,
+    Dueling,
     Problem,
     Window,
     arguments,
+    convolutions,
     lay_out,
     native_montezuma,
     one_environment,
@@ -31,7 +34,9 @@ from common import (
 )
 from stable_baselines3 import DQN
 from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
 from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecEnv
+from stable_baselines3.dqn.policies import CnnPolicy, QNetwork
 
 
 class NativeVecEnv(VecEnv):
@@ -81,6 +86,22 @@ class NativeVecEnv(VecEnv):
         return [False] * self.num_envs
 
 
+class Convolutions(BaseFeaturesExtractor):
+    def __init__(self, observation_space: Any) -> None:
+        super().__init__(observation_space, features_dim=3136)
+        self.layers = convolutions()
+
+    def forward(self, pixels: Any) -> Any:
+        return self.layers(pixels)
+
+
+class DuelingPolicy(CnnPolicy):
+    def make_q_net(self) -> QNetwork:
+        network = super().make_q_net()
+        network.q_net = Dueling(network.features_dim, int(self.action_space.n))
+        return network
+
+
 class Watch(BaseCallback):
     def __init__(self, window: Window) -> None:
         super().__init__()
@@ -115,8 +136,9 @@ def main() -> None:
         notes.append("each stack of four frames is stored once (optimize_memory_usage)")
     else:
         memory = {}
+    layers = {"features_extractor_class": Convolutions, "net_arch": []} if options.dueling else {}
     model = DQN(
-        "CnnPolicy" if problem.pixels else "MlpPolicy",
+        DuelingPolicy if options.dueling else "CnnPolicy" if problem.pixels else "MlpPolicy",
         environments(problem, options),
         learning_rate=problem.lr,
         buffer_size=problem.buffer,
@@ -129,7 +151,7 @@ def main() -> None:
         exploration_initial_eps=EPSILON,
         exploration_final_eps=EPSILON,
         max_grad_norm=CLIP,
-        policy_kwargs={"optimizer_kwargs": {"fused": True}},
+        policy_kwargs={"optimizer_kwargs": {"fused": True}, **layers},
         seed=options.seed if options.vector != "native" else None,
         device="cpu",
         **memory,

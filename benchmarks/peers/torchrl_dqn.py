@@ -2,7 +2,7 @@
 """Time double DQN made of TorchRL's parts: its offline-to-online buffer, DQN loss and hard update.
 
 python benchmarks/peers/torchrl_dqn.py --problem montezuma|cartpole [--seconds 30] [--threads 1]
-    [--envs 8] [--vector native|sync|async] [--compile]
+    [--envs 8] [--vector native|sync|async] [--compile] [--dueling]
 
 TorchRL leaves the loop to its user. This one steps a Gymnasium vector environment directly, which
 avoids the overhead of wrapping each step, and writes each vector step as one TensorDict.
@@ -26,9 +26,11 @@ from common import (
     OFFLINE_SHARE,
     OFFLINE_STEPS,
     STEPS_PER_UPDATE,
+    Dueling,
     Problem,
     Window,
     arguments,
+    convolutions,
     lay_out,
     native_montezuma,
     one_environment,
@@ -53,7 +55,7 @@ class Scale(nn.Module):
         return pixels.float() / 255.0
 
 
-def q_network(problem: Problem) -> nn.Module:
+def q_network(problem: Problem, dueling: bool) -> nn.Module:
     if not problem.pixels:
         return nn.Sequential(
             nn.Linear(problem.observation[0], 64),
@@ -62,18 +64,9 @@ def q_network(problem: Problem) -> nn.Module:
             nn.ReLU(),
             nn.Linear(64, problem.actions),
         )
+    head = [nn.Linear(3136, 512), nn.ReLU(), nn.Linear(512, problem.actions)]
     return nn.Sequential(
-        Scale(),
-        nn.Conv2d(4, 32, 8, 4),
-        nn.ReLU(),
-        nn.Conv2d(32, 64, 4, 2),
-        nn.ReLU(),
-        nn.Conv2d(64, 64, 3, 1),
-        nn.ReLU(),
-        nn.Flatten(),
-        nn.Linear(3136, 512),
-        nn.ReLU(),
-        nn.Linear(512, problem.actions),
+        Scale(), convolutions(), *([Dueling(3136, problem.actions)] if dueling else head)
     )
 
 
@@ -145,7 +138,7 @@ def main() -> None:
     window = Window(options)
     draw = np.random.default_rng(options.seed)
 
-    network = q_network(problem)
+    network = q_network(problem, options.dueling)
     lay_out(network, options)
     actor = QValueActor(network, in_keys=["observation"], spec=Categorical(problem.actions))
     losses = DQNLoss(actor, loss_function="smooth_l1", double_dqn=True, delay_value=True)

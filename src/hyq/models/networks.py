@@ -1,7 +1,7 @@
 """Q-networks and what goes into them: ReLU layers for vectors, convolutions for images.
 
 A `Network` says what goes in, the layers, and what comes out; `TorchNetwork` is the same as a
-PyTorch module. How they learn is in `learners.py`.
+PyTorch module. How they learn is in `vector_learner.py` and `torch_learner.py`.
 """
 
 import math
