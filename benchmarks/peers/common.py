@@ -3,7 +3,8 @@
 
 Every peer trains with the same settings, prints one line of JSON, and is timed over a window that
 starts only when it has been learning for a while. A gradient update is taken for every four
-environment steps. `update_ms` includes drawing the batch, and is the median over the window.
+environment steps. `update_ms` includes drawing the batch, and is the median over the window (hyq's
+is a mean, and on two threads without the drawing, which somebody else does meanwhile).
 `cpu_seconds` is what all threads of this process used of the processor during the window: where it
 is far from `seconds` times the busy threads, the machine was busy with something else.
 """
@@ -110,6 +111,8 @@ def convolutions() -> torch.nn.Sequential:
 
 def prepare(options: argparse.Namespace) -> Problem:
     """Set the number of threads and the seeds, and return the problem asked for."""
+    if options.dueling and not PROBLEMS[options.problem].pixels:
+        raise SystemExit("--dueling is for pixels")
     os.environ["OMP_NUM_THREADS"] = str(options.threads)
     torch.set_num_threads(options.threads)
     torch.manual_seed(options.seed)

@@ -85,8 +85,8 @@ def main() -> None:
     parser = arguments(__doc__, envs=1)
     parser.add_argument("--frames", choices=("whole", "single"), default="whole")
     options = parser.parse_args()
-    if options.envs != 1:
-        parser.error("d3rlpy trains online on one environment")
+    if options.envs != 1 or options.dueling:
+        parser.error("d3rlpy trains online on one environment, without a dueling network")
     problem = prepare(options)
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(40))
     window = Window(options)

@@ -348,6 +348,19 @@ def test_errors_are_reported_by_source_and_without_their_sign() -> None:
     assert "td_online" not in before.metrics
 
 
+def test_a_gradient_that_explodes_where_the_errors_do_not_ends_the_run() -> None:
+    class Exploding(TemporalDifference):
+        def judge(self, outputs: FloatArray, answers: list[FloatArray], batch: Batch) -> Judged:
+            found = super().judge(outputs, answers, batch)
+            return replace(found, gradient=np.full_like(found.gradient, np.inf))
+
+    training = Training(
+        SMALL, make_lanes("CartPole-v1", 2), CARTPOLE, Streams(0), objective=Exploding()
+    )
+    with np.errstate(all="ignore"), pytest.raises(HyqError, match="diverged"):
+        next(training.run())
+
+
 @pytest.mark.parametrize("standard", [True, False])
 def test_pixels_are_standardised_where_it_is_asked_for(standard: bool) -> None:
     pictures = np.random.default_rng(0).integers(256, size=(5, 24, 24), dtype=np.uint8)

@@ -1,6 +1,7 @@
 """Jobs for two threads: all are done, errors are not lost, and nothing is left behind."""
 
 import gc
+import signal
 import threading
 import time
 from collections.abc import Iterator
@@ -111,6 +112,47 @@ def test_an_error_of_the_block_itself_waits_for_the_jobs_and_comes_first(threads
     with pytest.raises(KeyError, match="own"):
         work()
     assert done == ["job"]
+
+
+def test_an_interruption_waits_for_the_jobs_and_leaves_nothing_behind(threads: int) -> None:
+    hands = Hands()
+    done: list[str] = []
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    def slower() -> None:
+        time.sleep(0.3)
+        done.append("job")
+
+    def work() -> None:
+        with hands as later:
+            later(slower)
+            time.sleep(0.1)  # by now the helper has it, and this thread will wait for it
+            signal.setitimer(signal.ITIMER_REAL, 0.05)
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        if not hands.helped:
+            return
+        with pytest.raises(KeyboardInterrupt):
+            work()
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        signal.signal(signal.SIGALRM, before)
+    assert done == ["job"]
+    assert torch.get_num_threads() == threads
+    with hands as later:
+        later(partial(done.append, "next"))
+    assert done == ["job", "next"]
+
+
+def test_threads_that_were_set_later_are_kept(threads: int) -> None:
+    hands = Hands()
+    torch.set_num_threads(3)
+    with hands as later:
+        later(lambda: None)
+    assert torch.get_num_threads() == 3
 
 
 def test_jobs_record_no_gradients(threads: int) -> None:

@@ -11,6 +11,7 @@ import torch
 
 from hyq.core.errors import HyqError
 from hyq.core.types import Array, FloatArray
+from hyq.models import torch_learner
 from hyq.models.learners import AdamSettings, Learner, Question
 from hyq.models.make import make_learner
 from hyq.models.networks import (
@@ -316,9 +317,14 @@ def test_bfloat16_is_near_float32_but_not_the_same() -> None:
     assert math.isfinite(learn(rounded, described, 1, 3)[-1])
 
 
+@pytest.mark.parametrize("large", [1, 2**20])
 @pytest.mark.parametrize("bfloat16", [False, True])
 @pytest.mark.parametrize("spec", [SMALL_CONVOLUTIONS, NORMALISED_CONVOLUTIONS])
-def test_a_helper_changes_no_bit(spec: NetworkSpec, bfloat16: bool) -> None:
+def test_a_helper_changes_no_bit(
+    spec: NetworkSpec, bfloat16: bool, large: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch_learner, "LARGE", large)
+    monkeypatch.setattr(torch_learner, "PIECE", 50_000)
     described = Network((2, 42, 42), ACTIONS, spec, InputScaling.pixels(), 2)
     rows = observe(np.random.default_rng(5), described)
     ends = []
@@ -329,8 +335,11 @@ def test_a_helper_changes_no_bit(spec: NetworkSpec, bfloat16: bool) -> None:
             learner = TorchLearner(described, initial, CLIPPED, "cpu", bfloat16)
             assert learner.hands.helped == (threads == 2)
             norms = learn(learner, described, 1, 8)
-            _, answers = learner.forward(rows, [Question(rows, True), Question(rows[:9], False)])
-            ends.append({**learner.arrays(), "norms": np.array(norms), "answer": answers[0]})
+            few = rows[:9]
+            _, answers = learner.forward(rows, [Question(rows, True), Question(few, False)])
+            np.testing.assert_allclose(answers[1], learner.outputs(few), atol=0.02)
+            ends.append({**learner.arrays(), "norms": np.array(norms)})
+            ends[-1] |= {"target": answers[0], "online": answers[1]}
         finally:
             torch.set_num_threads(1)
     for name, value in ends[0].items():

@@ -154,7 +154,10 @@ class ImplicitQ:
     def questions(self, batch: Batch) -> list[Question]:
         """Ask for V(s') and for Q~(s, .)."""
         rows = batch.rows
-        return [Question(rows.next_observation, False), Question(rows.observation, True)]
+        return [
+            Question(rows.next_observation, target=False),
+            Question(rows.observation, target=True),
+        ]
 
     def judge(self, outputs: FloatArray, answers: list[FloatArray], batch: Batch) -> Judged:
         """Move V towards Q~, Q towards r + gamma V(s'), and the policy towards good actions."""

@@ -466,6 +466,7 @@ class Training:
     ) -> None:
         """Come back to a snapshot, given every `appended` up to it that still matters."""
         online, offline = self.replay.online.replay, self.replay.offline
+        self._drawn = None
         self.online_steps, self.updates, self._reports = map(int, replaced["counts"])
         self._promised, self._earned, self._discount = replaced["watched"].copy()
         self._beginning = replaced["beginning"].copy()

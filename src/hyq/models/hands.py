@@ -1,8 +1,8 @@
 """A second pair of hands: jobs that this thread and a helper take from one list.
 
 PyTorch lets go of Python's lock while it computes, so jobs made of its operations run on two cores
-at once. Shared out like this, each operation runs as it would on one thread: the results are the
-same to the bit, whoever does a job, and no operation waits for the slower half of itself.
+at once. Shared out like this, no operation waits for the slower half of itself, and on two threads
+each runs as it would on one: the results are the same to the bit, whoever does a job.
 """
 
 import queue
@@ -33,6 +33,8 @@ class Hands:
         """Take a helper where PyTorch has threads for one, unless told to work alone."""
         self._threads = torch.get_num_threads()
         self.helped = helped and self._threads > 1
+        self._before = self._threads
+        """PyTorch's threads when the outermost block began."""
         self._depth = self._unfinished = 0
         self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._done: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
@@ -46,6 +48,7 @@ class Hands:
     def __enter__(self) -> Callable[[Job], None]:
         """Begin a block; return what hands out jobs."""
         if self.helped and not self._depth:
+            self._before = torch.get_num_threads()
             torch.set_num_threads(self._threads // 2)
         self._depth += 1
         return self.later
@@ -56,24 +59,29 @@ class Hands:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Help until every job is done; raise what one of them raised."""
-        failed = None
+        """Help until every job is done, even if interrupted; raise what one of them raised."""
+        failed: BaseException | None = None
         while self._unfinished:
-            if (job := _next(self._jobs)) is not None:
-                _do(job, self._done)
-            failed = self._done.get() or failed
+            try:
+                if (job := _next(self._jobs)) is not None:
+                    _do(job, self._done)
+                found = self._done.get()
+            except KeyboardInterrupt as interruption:
+                failed = interruption
+                continue
+            failed = failed or found
             self._unfinished -= 1
         self._depth -= 1
         if self.helped and not self._depth:
-            torch.set_num_threads(self._threads)
-        if failed is not None and error is None:
+            torch.set_num_threads(self._before)
+        if failed is not None and (error is None or isinstance(failed, KeyboardInterrupt)):
             raise failed
 
     def later(self, job: Job) -> None:
         """Hand out a job, within a block."""
         if self.helped:
-            self._unfinished += 1
             self._jobs.put(job)
+            self._unfinished += 1
         else:
             with torch.no_grad():
                 job()

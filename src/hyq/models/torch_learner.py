@@ -66,16 +66,19 @@ class TorchLearner:
         self._shapes = {name: value.shape for name, value in initial.items()}
         used = sum(math.prod(shape) for shape in self._shapes.values())
         size = -(-used // (2 * ROW)) * 2 * ROW  # two halves of whole rows
-        self._online, self._target, self._mean, self._square = torch.zeros((4, size), device=device)
+        self._online, self._target, self._mean, self._square = (
+            torch.zeros(size, device=device) for _ in range(4)
+        )
         # Without rounding these two are the parameters themselves.
         self._rounded = self._online.to(self._precision)
         self._rounded_target = self._target.to(self._precision)
         self._gradient = torch.zeros_like(self._rounded)
         vectors = (self._online, self._gradient, self._mean, self._square, self._rounded)
+        at_a_time = PIECE if device == "cpu" else size  # a graphics card has enough to do at once
         self._pieces = [
             _Piece(weight, gradient, mean, square, rounded, torch.zeros((), device=device))
             for weight, gradient, mean, square, rounded in zip(
-                *(vector.split(PIECE) for vector in vectors), strict=True
+                *(vector.split(at_a_time) for vector in vectors), strict=True
             )
         ]
         self._learning = self._module(self._online, self._rounded, learns=True)
@@ -165,7 +168,10 @@ class TorchLearner:
         return norm
 
     def _collect_normalisation(self) -> None:
-        """Move the gradients that PyTorch itself has computed to where the others are."""
+        """Move the gradients that PyTorch itself has computed to where the others are.
+
+        With bfloat16 they are rounded there, as those of all other layers are.
+        """
         if self._network.spec.normalise:
             room = self._views(self._gradient)
             for name, parameter in self._learning.named_parameters():
