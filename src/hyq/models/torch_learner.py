@@ -78,7 +78,7 @@ class TorchLearner:
         self._pieces = [
             _Piece(weight, gradient, mean, square, rounded, torch.zeros((), device=device))
             for weight, gradient, mean, square, rounded in zip(
-                *(vector.split(at_a_time) for vector in vectors), strict=True
+                *(torch.split(vector, at_a_time) for vector in vectors), strict=True
             )
         ]
         self._learning = self._module(self._online, self._rounded, learns=True)
