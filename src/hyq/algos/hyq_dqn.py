@@ -12,9 +12,8 @@ The baselines of `deep_baselines.py` are other objectives under the same trainin
 
 import contextlib
 import json
-import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol
 
@@ -22,7 +21,7 @@ import numpy as np
 
 from hyq.algos.base import Snapshot
 from hyq.algos.deep_config import DeepConfig
-from hyq.core.errors import HyqError
+from hyq.core.errors import HyqError, refuse_divergence
 from hyq.core.images import shrink
 from hyq.core.seeding import Streams
 from hyq.core.targets import (
@@ -38,6 +37,7 @@ from hyq.data.hybrid import Batch, HybridReplay, Source
 from hyq.data.logs import Logs, check_logs
 from hyq.data.replay import Replay
 from hyq.envs.make import check_spaces
+from hyq.models.hands import Job
 from hyq.models.learners import Question
 from hyq.models.make import make_learner
 from hyq.models.networks import Network, suitable_scaling
@@ -131,11 +131,8 @@ def pessimistic_slope(outputs: FloatArray, batch: Batch) -> FloatArray:
     return slope
 
 
-def _refuse_divergence(size: float) -> None:
-    if not math.isfinite(size):
-        raise HyqError(
-            "learning has diverged: lower learning_rate, or bound the values by value_range"
-        )
+REMEDY = "lower learning_rate, or bound the values by value_range"
+"""Where learning diverges."""
 
 
 @dataclass(frozen=True)
@@ -352,9 +349,17 @@ class Training:
             self.objective.needs_one_step,
         )
 
-    def _draw_ahead(self) -> None:
-        """Draw the next minibatch while something else is done that it does not depend on."""
-        self._drawn = self._draw()
+    def _draw_ahead(self, later: Callable[[Job], None]) -> None:
+        """Let a helper draw the next minibatch beside something that it does not depend on.
+
+        Without a helper it would only keep the environment waiting.
+        """
+
+        def draw() -> None:
+            self._drawn = self._draw()
+
+        if self.learner.hands.helped:
+            later(draw)
 
     def _update(self, more: bool) -> None:
         """Take one gradient step on a minibatch of both sources (Algorithm 3, lines 10 and 11).
@@ -369,14 +374,14 @@ class Training:
         gradient, pessimism = judged.gradient, config.pessimism(now)
         if pessimism:
             gradient = gradient + np.float32(pessimism) * pessimistic_slope(outputs, batch)
-        _refuse_divergence(float(np.abs(judged.td_error).max()))
+        refuse_divergence(float(np.abs(judged.td_error).max()), REMEDY)
         batch.prioritise(judged.td_error)
         self.updates += 1
         with self.learner.hands as later:
-            if more and self.learner.hands.helped:
-                later(self._draw_ahead)
+            if more:
+                self._draw_ahead(later)
             norm = self.learner.step(gradient, config.learning_rate(now))
-        _refuse_divergence(norm)
+        refuse_divergence(norm, REMEDY)
         self._learned.append((batch.offline, judged.td_error, judged.value, norm))
 
     def _store(self, action: Array) -> None:
@@ -498,8 +503,8 @@ class Training:
         while self.online_steps < config.online_steps:
             due = self._updates_due()
             with self._timed("act"), self.learner.hands as later:
-                if due and self.learner.hands.helped:
-                    later(self._draw_ahead)
+                if due:
+                    self._draw_ahead(later)
                 action = self._act()
                 self.lanes.send(self._first_action + action)
             with self._timed("learn"):  # while the environment works

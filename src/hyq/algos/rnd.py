@@ -25,7 +25,7 @@ import numpy as np
 from hyq.algos.base import Snapshot
 from hyq.algos.hyq_dqn import Report
 from hyq.core.choices import check_choices, make_whole
-from hyq.core.errors import HyqError
+from hyq.core.errors import HyqError, refuse_divergence
 from hyq.core.moments import RunningMoments
 from hyq.core.seeding import Streams
 from hyq.core.targets import softmax
@@ -270,9 +270,8 @@ def ppo_improvement(
     )
 
 
-def _refuse_divergence(gradient_norm: float) -> None:
-    if not math.isfinite(gradient_norm):
-        raise HyqError("learning has diverged: lower learning_rate")
+REMEDY = "lower learning_rate"
+"""Where learning diverges."""
 
 
 class Distillation:
@@ -322,7 +321,7 @@ class Distillation:
     def learn(self, frames: Array, features: FloatArray, learning_rate: float) -> float:
         """Take one step of the predictor towards the features; return its loss before."""
         error = self._predictor.forward(self.normalised(frames))[0] - features
-        _refuse_divergence(self._predictor.step(2 * error / error.size, learning_rate))
+        refuse_divergence(self._predictor.step(2 * error / error.size, learning_rate), REMEDY)
         return float(np.square(error).mean())
 
     def arrays(self) -> dict[str, Array]:
@@ -559,7 +558,7 @@ class Training:
         config = self.config
         outputs, _ = self.learner.forward(batch.observation)
         wanted = ppo_improvement(outputs, batch, config.clip, config.entropy)
-        _refuse_divergence(self.learner.step(wanted.gradient, config.learning_rate))
+        refuse_divergence(self.learner.step(wanted.gradient, config.learning_rate), REMEDY)
         self._watch(
             entropy=wanted.entropy,
             clipped=wanted.clipped,

@@ -1,5 +1,7 @@
 """The one exception a user is meant to see."""
 
+import math
+
 
 class HyqError(Exception):
     """A mistake the user can mend; its text is one line that says what to do."""
@@ -21,3 +23,9 @@ class MisfitError(HyqError):
 def in_one_line(error: Exception) -> str:
     """Return the kind of an error and what it says, for use in a message of one line."""
     return f"{type(error).__name__}: {' '.join(str(error).split())}"
+
+
+def refuse_divergence(size: float, remedy: str) -> None:
+    """End learning whose errors or gradients are no longer finite, with what may help."""
+    if not math.isfinite(size):
+        raise HyqError(f"learning has diverged: {remedy}")
