@@ -96,8 +96,9 @@ def test_every_transition_of_either_source_can_be_drawn() -> None:
 def expected_priorities(source: Source, batch: Batch, error: FloatArray) -> FloatArray:
     """Every slot's priority: that of its reward's error where it was drawn, else what it was."""
     priority = np.where(source.replay.priorities() > 0, 1.0, 0.0)
-    for slots, start in zip([slots for _, slots in batch.parts], [0, batch.offline], strict=True):
-        if any(part[0] is source and part[1] is slots for part in batch.parts):
+    for part, start in zip(batch.parts, [0, batch.offline], strict=True):
+        if part.source is source:
+            slots = part.slots
             drawn = np.abs(error[start : start + len(slots)]) + source.epsilon
             priority[slots] = drawn**source.exponent
     return priority
@@ -143,7 +144,7 @@ def test_each_source_weighs_its_rows_by_its_own_priorities() -> None:
         drawable = np.flatnonzero(source.replay.priorities())
         source.replay.prioritise(drawable, 1.0 + np.arange(len(drawable)))
     batch = both.sample(64, 0.5, exponent, GAMMA, rng)
-    for rows, (source, slots) in zip((slice(32), slice(32, 64)), batch.parts, strict=True):
+    for rows, (source, slots, _) in zip((slice(32), slice(32, 64)), batch.parts, strict=True):
         priority = source.replay.priorities()
         weight = (len(source.replay) * priority[slots] / priority.sum()) ** -exponent
         np.testing.assert_allclose(batch.weight[rows], weight / weight.max(), rtol=1e-5)
@@ -187,3 +188,16 @@ def test_single_steps_are_not_gathered_twice() -> None:
     both = hybrid()
     batch = both.sample(8, 0.5, 0.5, GAMMA, np.random.default_rng(0), with_one_step=True)
     assert batch.one_step is batch.rows
+
+
+@pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
+@pytest.mark.parametrize("with_one_step", [False, True])
+def test_a_batch_can_be_rebuilt_from_arrays(share: float, with_one_step: bool) -> None:
+    both = HybridReplay(logged(n_step=2), lived(n_step=3), "split")
+    batch = both.sample(8, share, 0.5, GAMMA, np.random.default_rng(0), with_one_step)
+    again = both.rebuild(batch.arrays())
+    assert (again.one_step is again.rows) == (batch.one_step is batch.rows)
+    assert again.offline == batch.offline
+    assert [part.source for part in again.parts] == [part.source for part in batch.parts]
+    for name, value in batch.arrays().items():
+        np.testing.assert_array_equal(again.arrays()[name], value)

@@ -231,6 +231,18 @@ def test_a_slot_overwritten_since_it_was_drawn_stays_undrawn() -> None:
     assert len(replay) == 4
 
 
+def test_what_took_the_place_of_a_drawn_transition_keeps_its_own_priority() -> None:
+    replay = chain([0.0] * 7, length=5)
+    drawn, since = np.flatnonzero(replay.priorities()), replay.written.copy()
+    for _ in range(3):  # which overwrite three slots, and complete a transition in two of them
+        replay.add(np.array([0]), np.zeros(1), np.ones(1), np.array([False]), np.zeros((1, 1)))
+    before = replay.priorities()
+    assert (before[drawn] > 0).sum() == 3
+    replay.prioritise(drawn, np.full(len(drawn), 2.0), since)
+    spared = (since[0] + 3) % 5
+    np.testing.assert_array_equal(np.flatnonzero(replay.priorities() != before), [spared])
+
+
 def test_drawing_follows_the_priorities_with_replacement() -> None:
     replay = chain([0.0, 0.0, 0.0])
     replay.prioritise(np.array([0, 1, 2]), np.array([1.0, 3.0, 4.0]))

@@ -2,6 +2,8 @@
 
 import gc
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -10,7 +12,7 @@ from functools import partial
 import pytest
 import torch
 
-from hyq.models.hands import Hands
+from hyq.models.hands import Hands, Steps
 
 
 @pytest.fixture(params=[1, 2, 5])
@@ -18,6 +20,14 @@ def threads(request: pytest.FixtureRequest) -> Iterator[int]:
     before = torch.get_num_threads()
     torch.set_num_threads(request.param)
     yield request.param
+    torch.set_num_threads(before)
+
+
+@pytest.fixture
+def two_threads() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
     torch.set_num_threads(before)
 
 
@@ -177,3 +187,123 @@ def test_a_helper_goes_home_with_its_hands() -> None:
         assert not helper.is_alive()
     finally:
         torch.set_num_threads(1)
+
+
+def counting(steps: list[int], upto: int) -> Steps[int]:
+    for number in range(upto):
+        steps.append(number)
+        yield
+    return upto
+
+
+def test_an_errand_is_done_when_its_result_is_asked_for(threads: int) -> None:
+    hands, steps = Hands(), list[int]()
+    errand = hands.errand(counting(steps, 5))
+    if not hands.helped:
+        assert not steps, "nobody has time before"
+    assert errand.result() == errand.result() == 5
+    assert steps == list(range(5))
+    assert torch.get_num_threads() == threads
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_the_helper_goes_on_with_errands_by_itself() -> None:
+    hands, steps = Hands(), list[int]()
+    errand = hands.errand(counting(steps, 5))
+    for _ in range(500):
+        if errand.over:
+            break
+        time.sleep(0.01)
+    assert errand.over
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_jobs_come_before_errands() -> None:
+    hands, order = Hands(), list[str]()
+    begun, go_on = threading.Event(), threading.Event()
+
+    def steps() -> Steps[None]:
+        begun.set()
+        go_on.wait(5)
+        order.append("first step")
+        yield
+        order.append("second step")
+
+    errand = hands.errand(steps())
+    begun.wait(5)
+    with hands as later:
+        later(lambda: order.append("job"))  # while the helper takes the first step
+        go_on.set()
+    errand.result()
+    assert sorted(order[:2]) == ["first step", "job"]
+    assert order[2] == "second step"
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_while_the_helper_is_at_an_errand_others_are_gone_on_with() -> None:
+    hands, began, walkers = Hands(), threading.Event(), dict[str, int]()
+
+    def slow() -> Steps[None]:
+        walkers["slow"] = threading.get_ident()
+        began.set()
+        time.sleep(0.2)
+        yield
+
+    def other() -> Steps[None]:
+        walkers["other"] = threading.get_ident()
+        yield
+
+    errands = [hands.errand(slow()), hands.errand(other())]
+    began.wait(5)
+    errands[0].result()
+    assert walkers["other"] == threading.get_ident() != walkers["slow"]
+
+
+def test_what_an_errand_raises_is_raised_with_its_result(threads: int) -> None:
+    def failing() -> Steps[int]:
+        yield
+        raise ValueError("lost the way")
+
+    hands = Hands()
+    errand = hands.errand(failing())
+    for _ in range(2):
+        with pytest.raises(ValueError, match="lost the way"):
+            errand.result()
+    assert hands.errand(counting([], 3)).result() == 3
+
+
+def test_an_errand_given_up_goes_no_further(threads: int) -> None:
+    steps: list[int] = []
+    errand = Hands().errand(counting(steps, 10**9))
+    errand.give_up()
+    taken = len(steps)
+    time.sleep(0.05)
+    assert len(steps) == taken
+
+
+def test_errands_record_no_gradients(threads: int) -> None:
+    weight = torch.ones(3, requires_grad=True)
+
+    def steps() -> Steps[torch.Tensor]:
+        product = 2 * weight
+        yield
+        return product
+
+    assert not Hands().errand(steps()).result().requires_grad
+
+
+def test_a_program_may_end_within_an_errand() -> None:
+    program = """
+import torch
+torch.set_num_threads(2)
+from hyq.models.hands import Hands, Steps
+hands, matrix = Hands(), torch.rand(700, 700)
+def steps():
+    while True:
+        matrix @ matrix
+        yield
+hands.errand(steps())
+"""
+    command = [sys.executable, "-c", program]
+    ended = subprocess.run(command, timeout=60, capture_output=True, check=False)
+    assert ended.returncode == 0, ended.stderr.decode()

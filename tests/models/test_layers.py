@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from hyq.models.hands import Hands, Job
-from hyq.models.layers import Convolution, Dense, Destination, Normalisation
+from hyq.models.layers import Convolution, Dense, Destination, Flat, Normalisation
 
 
 def network() -> nn.Sequential:
@@ -16,11 +16,11 @@ def network() -> nn.Sequential:
         nn.ReLU(inplace=True),
         Convolution(5, 6, 3, 1),
         nn.ReLU(inplace=True),
-        nn.Flatten(),
-        Dense(6 * 5 * 5, 8),
+        Flat(),
+        Dense((6, 5, 5), 8),
         Normalisation(8),
         nn.ReLU(inplace=True),
-        Dense(8, 4),
+        Dense((8,), 4),
     )
 
 
@@ -67,7 +67,7 @@ def test_the_gradients_are_pytorchs_own(threads: int, rows: int) -> None:
 
 def test_the_way_back_does_not_wait_for_the_weights() -> None:
     jobs: list[Job] = []
-    layer = Dense(3, 2)
+    layer = Dense((3,), 2)
     layer.gradient_to = Destination(jobs.append, torch.zeros(2, 3), torch.zeros(2))
     x = torch.randn(4, 3, requires_grad=True)
     layer(x).sum().backward()
@@ -81,7 +81,7 @@ def test_the_way_back_does_not_wait_for_the_weights() -> None:
 
 
 def test_a_layer_that_is_not_trained_is_pytorchs_own() -> None:
-    layer = Dense(3, 2)
+    layer = Dense((3,), 2)
     layer(torch.randn(4, 3)).sum().backward()
     assert layer.weight.grad is not None
 

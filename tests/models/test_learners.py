@@ -317,13 +317,11 @@ def test_bfloat16_is_near_float32_but_not_the_same() -> None:
     assert math.isfinite(learn(rounded, described, 1, 3)[-1])
 
 
-@pytest.mark.parametrize("large", [1, 2**20])
 @pytest.mark.parametrize("bfloat16", [False, True])
 @pytest.mark.parametrize("spec", [SMALL_CONVOLUTIONS, NORMALISED_CONVOLUTIONS])
 def test_a_helper_changes_no_bit(
-    spec: NetworkSpec, bfloat16: bool, large: int, monkeypatch: pytest.MonkeyPatch
+    spec: NetworkSpec, bfloat16: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(torch_learner, "LARGE", large)
     monkeypatch.setattr(torch_learner, "PIECE", 50_000)
     described = Network((2, 42, 42), ACTIONS, spec, InputScaling.pixels(), 2)
     rows = observe(np.random.default_rng(5), described)
@@ -344,6 +342,29 @@ def test_a_helper_changes_no_bit(
             torch.set_num_threads(1)
     for name, value in ends[0].items():
         np.testing.assert_array_equal(value, ends[1][name], err_msg=name)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_questions_asked_ahead_are_answered_by_the_target_network_of_the_step(threads: int) -> None:
+    described = Network((2, 42, 42), ACTIONS, SMALL_CONVOLUTIONS, InputScaling.pixels())
+    torch.set_num_threads(threads)
+    try:
+        initial = described.initial(np.random.default_rng(0))
+        learner = TorchLearner(described, initial, CLIPPED, "cpu", bfloat16=False)
+        rows = observe(np.random.default_rng(5), described)
+        questions = [Question(rows, True), Question(rows, False)]
+        learner.ask(questions, ahead=True)
+        assert questions[1].answer is None, "the network will have learned by then"
+        learn(learner, described, 1, 3)
+        learner.synchronise_target()
+        learn(learner, described, 2, 3)
+        _, (settled, learned) = learner.forward(rows, questions)
+        now = learner.forward(rows, [Question(rows, True), Question(rows, False)])[1]
+        np.testing.assert_array_equal(settled, now[0])
+        np.testing.assert_array_equal(learned, now[1])
+        assert np.abs(settled - learned).max() > 1e-4
+    finally:
+        torch.set_num_threads(1)
 
 
 def test_the_norm_is_that_of_the_whole_gradient_and_clipping_keeps_to_it() -> None:
@@ -459,6 +480,6 @@ def test_networks_that_cannot_be_built_are_refused(
 def test_the_network_of_the_nature_paper_has_its_size() -> None:
     described = Network((4, 84, 84), 18, NATURE, InputScaling.pixels())
     parameters = described.initial(np.random.default_rng(0))
-    assert parameters["heads.0.0.weight"].shape == (512, 64 * 7 * 7)
+    assert parameters["heads.0.0.weight"].shape == (512, 64, 7, 7)
     convolutions = (4 * 64 + 1) * 32 + (32 * 16 + 1) * 64 + (64 * 9 + 1) * 64
     assert sum(v.size for name, v in parameters.items() if "body" in name) == convolutions

@@ -13,7 +13,7 @@ The baselines of `deep_baselines.py` are other objectives under the same trainin
 import contextlib
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol
 
@@ -37,7 +37,7 @@ from hyq.data.hybrid import Batch, HybridReplay, Source
 from hyq.data.logs import Logs, check_logs
 from hyq.data.replay import Replay
 from hyq.envs.make import check_spaces
-from hyq.models.hands import Job
+from hyq.models.hands import Errand, Steps
 from hyq.models.learners import Question
 from hyq.models.make import make_learner
 from hyq.models.networks import Network, suitable_scaling
@@ -220,7 +220,8 @@ class Training:
             precision=config.precision,
         )
         self._acting, self._sampling = streams.generator("act"), streams.generator("sample")
-        self._drawn: Batch | None = None
+        self._next: Errand[tuple[Batch, list[Question]]] | None = None
+        """The minibatch of the next update, and what is asked of it."""
         self.online_steps = self.updates = self._reports = 0
         self._promised = np.zeros(config.lanes)
         self._earned = np.zeros(config.lanes)
@@ -337,50 +338,57 @@ class Training:
         weight = np.arange(1, longest + 1) ** -2.0
         return 1 + self._acting.choice(longest, count, p=weight / weight.sum())
 
-    def _draw(self) -> Batch:
-        """Draw a minibatch of both sources, or of the logs alone before the first step."""
+    def _draw(self, update: int) -> Batch:
+        """Draw an update's minibatch of both sources, or of the logs alone before the first step.
+
+        Updates count from 0.
+        """
         config, now = self.config, self.online_steps
         return self.replay.sample(
             config.batch_size,
-            1.0 if self.updates < config.pretraining else config.beta(now),
+            1.0 if update < config.pretraining else config.beta(now),
             config.importance(now),
             config.gamma(now),
             self._sampling,
             self.objective.needs_one_step,
         )
 
-    def _draw_ahead(self, later: Callable[[Job], None]) -> None:
-        """Let a helper draw the next minibatch beside something that it does not depend on.
+    def _prepare(
+        self, update: int, drawn: Batch | None = None
+    ) -> Errand[tuple[Batch, list[Question]]]:
+        """Begin to draw an update's minibatch, and to ask what must be known of it."""
 
-        Without a helper it would only keep the environment waiting.
-        """
+        def steps() -> Steps[tuple[Batch, list[Question]]]:
+            batch = drawn or self._draw(update)
+            yield
+            questions = self.objective.questions(batch)
+            self.learner.ask(questions, ahead=True)
+            return batch, questions
 
-        def draw() -> None:
-            self._drawn = self._draw()
+        return self.learner.hands.errand(steps())
 
-        if self.learner.hands.helped:
-            later(draw)
-
-    def _update(self, more: bool) -> None:
+    def _update(self) -> None:
         """Take one gradient step on a minibatch of both sources (Algorithm 3, lines 10 and 11).
 
-        `more` says that another follows before anything else happens.
+        The minibatch after it is drawn meanwhile, with the priorities of before.
         """
         config, now = self.config, self.online_steps
-        batch, self._drawn = self._drawn or self._draw(), None
-        questions = self.objective.questions(batch)
+        batch, questions = (self._next or self._prepare(self.updates)).result()
+        self.learner.ask(questions)
+        self._next = None
+        if self.updates + 1 != config.pretraining:  # after it, there is nothing online to draw yet
+            self._next = self._prepare(self.updates + 1)
         outputs, answers = self.learner.forward(batch.rows.observation, questions)
         judged = self.objective.judge(outputs, answers, batch)
         gradient, pessimism = judged.gradient, config.pessimism(now)
         if pessimism:
             gradient = gradient + np.float32(pessimism) * pessimistic_slope(outputs, batch)
         refuse_divergence(float(np.abs(judged.td_error).max()), REMEDY)
+        if self._next is not None:
+            self._next.result()  # has been drawn, whoever did it
         batch.prioritise(judged.td_error)
         self.updates += 1
-        with self.learner.hands as later:
-            if more:
-                self._draw_ahead(later)
-            norm = self.learner.step(gradient, config.learning_rate(now))
+        norm = self.learner.step(gradient, config.learning_rate(now))
         refuse_divergence(norm, REMEDY)
         self._learned.append((batch.offline, judged.td_error, judged.value, norm))
 
@@ -462,6 +470,9 @@ class Training:
         state |= {f"lanes.{name}": array for name, array in self.lanes.arrays().items()}
         if offline is not None:
             state["offline_priorities"] = offline.replay.priorities()
+        if self._next is not None:
+            batch, _ = self._next.result()
+            state |= {f"next.{name}": array for name, array in batch.arrays().items()}
         appended = online.export(self._exported)
         self._exported = online.written.copy()
         return Snapshot(state, appended)
@@ -471,7 +482,8 @@ class Training:
     ) -> None:
         """Come back to a snapshot, given every `appended` up to it that still matters."""
         online, offline = self.replay.online.replay, self.replay.offline
-        self._drawn = None
+        if self._next is not None:
+            self._next.give_up()
         self.online_steps, self.updates, self._reports = map(int, replaced["counts"])
         self._promised, self._earned, self._discount = replaced["watched"].copy()
         self._beginning = replaced["beginning"].copy()
@@ -487,29 +499,26 @@ class Training:
             offline.replay.set_priorities(replaced["offline_priorities"])
         self._exported = online.written.copy()
         self.lanes.restore(below("lanes", replaced))
+        drawn = below("next", replaced)
+        self._next = self._prepare(self.updates, self.replay.rebuild(drawn)) if drawn else None
 
     def run(self) -> Iterator[Report]:
         """Learn, and yield a report now and then; a restored training goes on where it was."""
         config = self.config
         while self.updates < config.pretraining:
-            number = self.updates + 1
-            reports = number % config.report_every == 0 or number == config.pretraining
             with self._timed("learn"):
-                self._update(more=not reports)
+                self._update()
                 if self.updates * config.n_value % config.n_target < config.n_value:
                     self.learner.synchronise_target()
-            if reports:
+            if self.updates % config.report_every == 0 or self.updates == config.pretraining:
                 yield self._report()
         while self.online_steps < config.online_steps:
-            due = self._updates_due()
-            with self._timed("act"), self.learner.hands as later:
-                if due:
-                    self._draw_ahead(later)
+            with self._timed("act"):
                 action = self._act()
                 self.lanes.send(self._first_action + action)
             with self._timed("learn"):  # while the environment works
-                for number in range(due):
-                    self._update(more=number + 1 < due)
+                for _ in range(self._updates_due()):
+                    self._update()
                 if self._learning_has_begun and self._passed(config.n_target):
                     self.learner.synchronise_target()
             with self._timed("wait and store"):

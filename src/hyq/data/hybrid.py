@@ -5,14 +5,14 @@ priorities return to the replay that owns the row.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 
 from hyq.core.errors import HyqError
-from hyq.core.types import FloatArray, IntArray, Transitions
+from hyq.core.types import Array, FloatArray, IntArray, Transitions, below
 from hyq.data.replay import Replay
 
 MixForm = Literal["coin", "split"]
@@ -40,10 +40,21 @@ class Source:
         slots, probability = self.replay.draw(count, rng)
         return slots, importance_weights(probability, len(self.replay), importance)
 
-    def prioritise(self, slots: IntArray, td_error: FloatArray) -> None:
+
+class Part(NamedTuple):
+    """The rows of a batch that come from one source."""
+
+    source: Source
+    slots: IntArray
+    written: IntArray
+    """What the replay had written when they were drawn."""
+
+    def prioritise(self, td_error: FloatArray) -> None:
         """Give rows the priorities of their newest errors."""
-        if self.exponent:
-            self.replay.prioritise(slots, (np.abs(td_error) + self.epsilon) ** self.exponent)
+        source = self.source
+        if source.exponent:
+            priority = (np.abs(td_error) + source.epsilon) ** source.exponent
+            source.replay.prioritise(self.slots, priority, self.written)
 
 
 @dataclass(frozen=True)
@@ -58,8 +69,8 @@ class Batch:
     """Importance weights, at most one, that undo the bias of drawing by priority."""
     offline: int
     """How many of the rows are from the logs."""
-    parts: Sequence[tuple[Source, IntArray]]
-    """Which slots of which replay the rows are."""
+    parts: Sequence[Part]
+    """Where the rows come from."""
 
     @property
     def per_row(self) -> FloatArray:
@@ -69,9 +80,19 @@ class Batch:
     def prioritise(self, td_error: FloatArray) -> None:
         """Return each row's new error to the replay that owns it."""
         start = 0
-        for source, slots in self.parts:
-            source.prioritise(slots, td_error[start : start + len(slots)])
-            start += len(slots)
+        for part in self.parts:
+            part.prioritise(td_error[start : start + len(part.slots)])
+            start += len(part.slots)
+
+    def arrays(self) -> dict[str, Array]:
+        """Return all of it as named arrays, for `HybridReplay.rebuild`."""
+        named = {"weight": self.weight, "offline": np.array(self.offline)}
+        named |= {f"rows.{name}": array for name, array in vars(self.rows).items()}
+        if self.one_step is not self.rows:
+            named |= {f"one_step.{name}": array for name, array in vars(self.one_step).items()}
+        for number, part in enumerate(self.parts):
+            named |= {f"slots.{number}": part.slots, f"written.{number}": part.written}
+        return named
 
 
 def offline_rows(size: int, share: float, form: MixForm, rng: np.random.Generator) -> int:
@@ -109,16 +130,33 @@ class HybridReplay:
             offline = size
         if offline and self.offline is None:
             raise HyqError("there is no offline data to draw from: give some, or set beta to 0")
-        counts = ((self.offline, offline), (self.online, size - offline))
-        parts = [(source, *source.draw(n, importance, rng)) for source, n in counts if source and n]
-        drawn = [(source, slots) for source, slots, _ in parts]
-        weights = [weight for _, _, weight in parts]
-        rows = _joined([s.replay.gather(slots, s.n_step, gamma) for s, slots in drawn])
+        parts, weights = [], []
+        for source, count in self._sources(offline, size - offline):
+            slots, weight = source.draw(count, importance, rng)
+            parts.append(Part(source, slots, source.replay.written.copy()))
+            weights.append(weight)
+        rows = _joined([s.replay.gather(slots, s.n_step, gamma) for s, slots, _ in parts])
         one_step = rows
-        if with_one_step and any(source.n_step > 1 for source, _ in drawn):
-            one_step = _joined([s.replay.gather(slots, 1, gamma) for s, slots in drawn])
+        if with_one_step and any(part.source.n_step > 1 for part in parts):
+            one_step = _joined([s.replay.gather(slots, 1, gamma) for s, slots, _ in parts])
         weight = weights[0] if len(weights) == 1 else np.concatenate(weights)
-        return Batch(rows, one_step, weight, offline, drawn)
+        return Batch(rows, one_step, weight, offline, parts)
+
+    def rebuild(self, arrays: Mapping[str, Array]) -> Batch:
+        """Undo `Batch.arrays`, given the replays as they were."""
+        rows, offline = Transitions(**below("rows", arrays)), int(arrays["offline"])
+        single = below("one_step", arrays)
+        parts = [
+            Part(source, arrays[f"slots.{number}"], arrays[f"written.{number}"])
+            for number, (source, _) in enumerate(self._sources(offline, len(rows) - offline))
+        ]
+        one_step = Transitions(**single) if single else rows
+        return Batch(rows, one_step, arrays["weight"], offline, parts)
+
+    def _sources(self, offline: int, online: int) -> list[tuple[Source, int]]:
+        """Return the sources that so many rows come from, with their shares."""
+        counts = ((self.offline, offline), (self.online, online))
+        return [(source, count) for source, count in counts if source is not None and count]
 
 
 def importance_weights(probability: FloatArray, count: int, exponent: float) -> FloatArray:

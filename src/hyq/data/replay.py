@@ -220,9 +220,18 @@ class Replay:
             next_observation,
         )
 
-    def prioritise(self, slots: IntArray, priority: FloatArray) -> None:
-        """Give drawn transitions new priorities; what has been overwritten since stays at 0."""
+    def prioritise(
+        self, slots: IntArray, priority: FloatArray, since: IntArray | None = None
+    ) -> None:
+        """Give transitions new priorities, unless they have been overwritten since they were drawn.
+
+        `since` is what `written` was then; without it nothing has been written meanwhile.
+        """
         present = self._priorities.leaves[slots] > 0.0
+        if since is not None:
+            lanes, position = np.divmod(slots, self.length)
+            spared = (position - since[lanes]) % self.length  # by that many writes
+            present &= self.written[lanes] - since[lanes] <= spared
         self._priorities.set(slots[present], priority[present])
         self._highest = max(self._highest, float(priority[present].max(initial=0.0)))
 

@@ -9,11 +9,11 @@ problems of the size of CartPole the calls of a framework cost five times the ar
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 from hyq.core.errors import HyqError
 from hyq.core.types import Array, FloatArray
-from hyq.models.hands import Hands
+from hyq.models.hands import Errand, Hands
 
 Precision = Literal["auto", "float32", "bfloat16"]
 """Arithmetic of the layers; auto takes bfloat16 where the processor has it."""
@@ -41,13 +41,17 @@ class AdamSettings:
 BETAS = (0.9, 0.999)
 
 
-@dataclass(frozen=True)
+@dataclass
 class Question:
     """What a network says about observations."""
 
     observation: Array
     target: bool
     """Whether the target network is asked, or the one that learns."""
+    inputs: Any = None
+    """The observations as the learner's layers want them, once they are."""
+    answer: Errand[FloatArray] | None = None
+    """Its outputs (rows, columns), once they are being computed."""
 
 
 class Learner(Protocol):
@@ -65,6 +69,10 @@ class Learner(Protocol):
 
     def outputs(self, observation: Array) -> FloatArray:
         """Return the outputs (rows, columns) under the current parameters."""
+        ...
+
+    def ask(self, questions: Sequence[Question], *, ahead: bool = False) -> None:
+        """Begin to answer questions; ahead of its step, only those to the target network."""
         ...
 
     def forward(

@@ -17,7 +17,7 @@ from torch import nn
 from hyq.core.errors import HyqError
 from hyq.core.images import colours_last
 from hyq.core.types import Array, FloatArray
-from hyq.models.layers import Convolution, Dense, Normalisation
+from hyq.models.layers import Convolution, Dense, Flat, Normalisation
 
 
 @dataclass(frozen=True)
@@ -116,8 +116,7 @@ class Network:
 
     def __post_init__(self) -> None:
         """Refuse an image that its convolutions would shrink to nothing."""
-        if self.spec.convolutions:
-            self._flat_size()
+        _ = self.features
 
     @property
     def image_shape(self) -> tuple[int, int, int]:
@@ -168,14 +167,17 @@ class Network:
                     parameters[f"{layer}.{name}"] = draw.astype(np.float32)
         return parameters
 
-    def _flat_size(self) -> int:
-        """Count the features that leave the convolutions."""
+    @property
+    def features(self) -> tuple[int, ...]:
+        """The shape of what comes to the first layer that is not a convolution."""
+        if not self.spec.convolutions:
+            return (math.prod(self.shape),)
         channels, *sides = self.image_shape
         for channels, kernel, stride in self.spec.convolutions:  # noqa: B007
             sides = [(side - kernel) // stride + 1 for side in sides]
         if min(sides) < 1:
             raise HyqError(f"images of {self.shape[1:]} are too small for {self.spec.convolutions}")
-        return channels * math.prod(sides)
+        return (channels, *sides)
 
 
 class TorchNetwork(nn.Module):
@@ -186,25 +188,24 @@ class TorchNetwork(nn.Module):
         super().__init__()
         spec = network.spec
         layers: list[nn.Module] = []
-        inputs = network.image_shape[0] if spec.convolutions else math.prod(network.shape)
+        before = network.image_shape[0] if spec.convolutions else 0
         for channels, kernel, stride in spec.convolutions:
-            layers += [Convolution(inputs, channels, kernel, stride), nn.ReLU(inplace=True)]
-            inputs = channels
-        layers.append(nn.Flatten())
-        if spec.convolutions:
-            inputs = network._flat_size()
+            layers += [Convolution(before, channels, kernel, stride), nn.ReLU(inplace=True)]
+            before = channels
+        layers.append(Flat())
+        inputs = network.features
         for units in spec.hidden:
             layers.append(Dense(inputs, units))
             if spec.normalise:
                 layers.append(Normalisation(units))
             layers.append(nn.ReLU(inplace=True))
-            inputs = units
+            inputs = (units,)
         self.body = nn.Sequential(*layers)
         self.heads = nn.ModuleList(
             nn.Sequential(
                 Dense(inputs, spec.stream_hidden),
                 nn.ReLU(inplace=True),
-                Dense(spec.stream_hidden, n),
+                Dense((spec.stream_hidden,), n),
             )
             if spec.stream_hidden
             else Dense(inputs, n)
@@ -214,9 +215,13 @@ class TorchNetwork(nn.Module):
         self.image_shape = network.image_shape if spec.convolutions else None
         self.colours_last = network.colours_last
         self.shifts = bool(network.scaling.shift.any())
-        one_scale = not self.shifts and not network.scaling.scale.ndim
-        self.all_alike = float(network.scaling.scale) if one_scale else None
-        """What every feature is multiplied by, where that is all."""
+        self.layers_scale = (
+            bool(spec.convolutions) and not self.shifts and not network.scaling.scale.ndim
+        )
+        """Whether the first layer scales its filters, in place of all pixels."""
+        if self.layers_scale:
+            assert isinstance(layers[0], Convolution)
+            layers[0].input_scale = float(network.scaling.scale)
         for name, values in (("shift", network.scaling.shift), ("scale", network.scaling.scale)):
             tensor = torch.from_numpy(values)
             if self.image_shape is not None and values.ndim:  # one for each pixel, of every frame
@@ -233,8 +238,8 @@ class TorchNetwork(nn.Module):
         """Arrange and scale observations as the layers want them."""
         if self.image_shape is not None:
             observation = self._as_image(observation)
-        if self.all_alike is not None and observation.dtype == torch.uint8:
-            return observation.to(precision) * self.all_alike  # bfloat16 holds a byte exactly
+        if self.layers_scale:
+            return observation.to(precision)  # bfloat16 holds a byte exactly
         scale = self.get_buffer("scale")
         observation = observation.to(scale.dtype)
         if self.shifts:
@@ -243,7 +248,10 @@ class TorchNetwork(nn.Module):
 
     def outputs_of(self, scaled: torch.Tensor) -> torch.Tensor:
         """Return the outputs of observations that have been scaled."""
-        features = self.body(scaled)
+        return self.combined(self.body(scaled))
+
+    def combined(self, features: torch.Tensor) -> torch.Tensor:
+        """Return the outputs of what comes out of the layers that all of them share."""
         outputs = [head(features) for head in self.heads]
         if self.dueling:
             value, advantage = outputs[:2]
@@ -263,8 +271,16 @@ class TorchNetwork(nn.Module):
         return torch.stack(image.unbind(1), -1).movedim(-1, 1)
 
     def set_parameters(self, parameters: Mapping[str, Array]) -> None:
-        """Take weights from named arrays; names or shapes that do not match are refused."""
-        self.load_state_dict({k: torch.from_numpy(np.array(v)) for k, v in parameters.items()})
+        """Take weights from named arrays; names or shapes that do not match are refused.
+
+        Policies saved by version 0.1 have flat weights where others have the shape of images.
+        """
+        shapes = {name: value.shape for name, value in self.named_parameters()}
+        arrays = {name: torch.from_numpy(np.array(value)) for name, value in parameters.items()}
+        for name, value in arrays.items():
+            if len(shapes.get(name, ())) == 4 and value.ndim == 2:
+                arrays[name] = value.reshape(shapes[name])
+        self.load_state_dict(arrays)
 
 
 SMALLEST_SIDE = 20

@@ -9,8 +9,7 @@ the way back, and Adam's step in pieces. See `hands.py` for why.
 """
 
 import math
-import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -22,17 +21,13 @@ from torch.optim.adam import adam as adam_step
 from hyq.core.errors import HyqError
 from hyq.core.memory import keep_freed_memory
 from hyq.core.types import Array, FloatArray, below
-from hyq.models.hands import Hands
+from hyq.models.hands import Hands, Steps
 from hyq.models.layers import Convolution, Dense, Destination, Normalisation
 from hyq.models.learners import BETAS, AdamSettings, Question
 from hyq.models.networks import Network, TorchNetwork
 
-PIECE = 2**18
+PIECE = 2**17
 """Parameters that are stepped at a time: what belongs to them fits into the cache of a core."""
-ROW = 1024
-"""Numbers of which the gradient's norm is taken at a time."""
-LARGE = 2**20
-"""Parameters of a network that takes long enough for its passes to be shared out in parts."""
 
 
 def check_device(device: str) -> None:
@@ -64,8 +59,7 @@ class TorchLearner:
         self._network, self._adam, self._device = network, adam, device
         self._precision = torch.bfloat16 if bfloat16 else torch.float32
         self._shapes = {name: value.shape for name, value in initial.items()}
-        used = sum(math.prod(shape) for shape in self._shapes.values())
-        size = -(-used // (2 * ROW)) * 2 * ROW  # two halves of whole rows
+        size = sum(math.prod(shape) for shape in self._shapes.values())
         self._online, self._target, self._mean, self._square = (
             torch.zeros(size, device=device) for _ in range(4)
         )
@@ -81,9 +75,12 @@ class TorchLearner:
                 *(torch.split(vector, at_a_time) for vector in vectors), strict=True
             )
         ]
+        self._destinations: list[Destination] = []
         self._learning = self._module(self._online, self._rounded, learns=True)
         self._settled = self._module(self._target, self._rounded_target, learns=False)
         self._outputs = torch.empty(0)
+        self._ahead: Sequence[Question] = ()
+        """Questions of a step yet to come, which the target network is answering."""
         self._fill(self._online, initial)
         self._rounded.copy_(self._online)
         self.synchronise_target()
@@ -113,6 +110,7 @@ class TorchLearner:
             layer.bias = nn.Parameter(source[bias], requires_grad=learns)
             if learns and not isinstance(layer, Normalisation):
                 layer.gradient_to = Destination(self.hands.later, room[weight], room[bias])
+                self._destinations.append(layer.gradient_to)
         return module
 
     def _scaled(self, observation: Array) -> Tensor:
@@ -124,87 +122,80 @@ class TorchLearner:
         with self.hands, torch.inference_mode():
             return _array(self._learning.outputs_of(self._scaled(observation)))
 
+    def ask(self, questions: Sequence[Question], *, ahead: bool = False) -> None:
+        """Begin to answer questions; ahead of its step, only those to the target network."""
+        if ahead:
+            self._ahead = questions
+        for question in questions:
+            if question.answer is None and (question.target or not ahead):
+                question.answer = self.hands.errand(self._answer(question, questions))
+
+    def _answer(self, question: Question, questions: Sequence[Question]) -> Steps[FloatArray]:
+        """Answer one of several questions, a layer at a time."""
+        if question.inputs is None:
+            inputs = self._scaled(question.observation)
+            for other in questions:
+                if other.observation is question.observation:
+                    other.inputs = inputs
+            yield
+        module = self._settled if question.target else self._learning
+        features = question.inputs
+        for layer in module.body:
+            features = layer(features)
+            if isinstance(layer, nn.ReLU):  # with it, a layer is done
+                yield
+        return _array(module.combined(features))
+
     def forward(
         self, observation: Array, questions: Sequence[Question] = ()
     ) -> tuple[FloatArray, list[FloatArray]]:
-        """Return the outputs, remembering what `step` needs, and the answers to questions.
-
-        Of a large network most rows of each question are a job, and so are the rest, which come
-        last: whoever is done first takes them.
-        """
-        asked = {id(q.observation): q.observation for q in questions}
-        scaled = {key: _Once(partial(self._scaled, rows)) for key, rows in asked.items()}
-        columns = self._network.actions + self._network.extra_outputs
-        answers = [
-            torch.empty((len(q.observation), columns), device=self._device) for q in questions
-        ]
-
-        def answer(question: Question, place: Tensor, part: slice) -> None:
-            module = self._settled if question.target else self._learning
-            place[part] = module.outputs_of(scaled[id(question.observation)]()[part])
-
-        rest = 1 / 4 if len(self._online) >= LARGE else 0
-        with self.hands as later:
-            for begins, ends in ((0, 1 - rest), (1 - rest, 1)):
-                for question, place in zip(questions, answers, strict=True):
-                    part = slice(int(begins * len(place)), int(ends * len(place)))
-                    if part.start < part.stop:
-                        later(partial(answer, question, place, part))
-            rows = scaled.get(id(observation), partial(self._scaled, observation))()
-            self._outputs = self._learning.outputs_of(rows).float()
-        return _array(self._outputs), [_array(answer) for answer in answers]
+        """Return the outputs, remembering what `step` needs, and the answers to questions."""
+        self.ask(questions)
+        if self._ahead is questions:
+            self._ahead = ()
+        with self.hands:
+            self._outputs = self._learning.outputs_of(self._scaled(observation)).float()
+        return _array(self._outputs), [q.answer.result() for q in questions if q.answer]
 
     def step(self, gradient: FloatArray, learning_rate: float) -> float:
         """Take one step of Adam, given the gradient of the loss in the outputs of `forward`."""
         with self.hands as later:
             with self.hands:
                 torch.autograd.backward(self._outputs, torch.from_numpy(gradient).to(self._device))
-            self._collect_normalisation()
-            norm = self._gradient_norm()
+            norms = [to.norm for to in self._destinations] + self._collect_normalisation()
+            norm = float(torch.linalg.vector_norm(torch.stack(norms)))
             limit = self._adam.max_gradient_norm
             shortened = limit / norm if norm > limit else 1.0
             for piece in self._pieces:
                 later(partial(self._step_piece, piece, shortened, learning_rate))
         return norm
 
-    def _collect_normalisation(self) -> None:
+    def _collect_normalisation(self) -> list[Tensor]:
         """Move the gradients that PyTorch itself has computed to where the others are.
 
-        With bfloat16 they are rounded there, as those of all other layers are.
+        With bfloat16 they are rounded there, as those of all other layers are. Returns their norms.
         """
+        norms = []
         if self._network.spec.normalise:
             room = self._views(self._gradient)
             for name, parameter in self._learning.named_parameters():
                 if parameter.grad is not None:
                     room[name].copy_(parameter.grad)
+                    norms.append(torch.linalg.vector_norm(room[name].float()))
                     parameter.grad = None
-
-    def _gradient_norm(self) -> float:
-        """Return the length of the gradient. Row by row, the rounding of bfloat16 averages out."""
-        norms = torch.empty(2, device=self._device)
-
-        def measure(number: int, half: Tensor) -> None:
-            rows = torch.linalg.vector_norm(half.view(-1, ROW), dim=1)
-            norms[number] = torch.linalg.vector_norm(rows.float())
-
-        with self.hands as later:
-            for number, half in enumerate(self._gradient.chunk(2)):
-                later(partial(measure, number, half))
-        return float(torch.linalg.vector_norm(norms))
+        return norms
 
     def _step_piece(self, piece: "_Piece", shortened: float, learning_rate: float) -> None:
         """Take Adam's step on a piece of the parameters, and round it while it is at hand."""
-        slope = piece.gradient.float()
-        if shortened < 1.0:
-            slope = slope * shortened
         adam_step(
             [piece.weight],
-            [slope],
+            [piece.gradient.float()],
             [piece.mean],
             [piece.square],
             [],
             [piece.steps],
             fused=True,
+            grad_scale=torch.tensor(1 / shortened, device=self._device) if shortened < 1 else None,
             amsgrad=False,
             beta1=BETAS[0],
             beta2=BETAS[1],
@@ -217,9 +208,14 @@ class TorchLearner:
             piece.rounded.copy_(piece.weight)
 
     def synchronise_target(self) -> None:
-        """Copy the parameters to the target network."""
+        """Copy the parameters to the target network, and ask it again what it is being asked."""
+        for question in self._ahead:
+            if question.answer is not None:
+                question.answer.give_up()
+                question.answer = None
         self._target.copy_(self._online)
         self._rounded_target.copy_(self._rounded)
+        self.ask(self._ahead, ahead=True)
 
     def parameters(self) -> dict[str, Array]:
         """Copy the parameters out, by name."""
@@ -271,20 +267,6 @@ class _Piece(NamedTuple):
     rounded: Tensor
     steps: Tensor
     """How many it has taken."""
-
-
-class _Once:
-    """A value that whoever asks for it first computes, while others wait."""
-
-    def __init__(self, compute: Callable[[], Tensor]) -> None:
-        self._compute, self._lock = compute, threading.Lock()
-        self._value: Tensor | None = None
-
-    def __call__(self) -> Tensor:
-        with self._lock:
-            if self._value is None:
-                self._value = self._compute()
-            return self._value
 
 
 def _array(tensor: Tensor) -> FloatArray:

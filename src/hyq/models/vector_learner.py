@@ -75,6 +75,9 @@ class VectorLearner:
             advantage += value - advantage.sum(axis=1, keepdims=True) / actions
         return outputs, entered
 
+    def ask(self, questions: Sequence[Question], *, ahead: bool = False) -> None:
+        """Leave all questions to `forward`: the work is too small to share."""
+
     def forward(
         self, observation: Array, questions: Sequence[Question] = ()
     ) -> tuple[FloatArray, list[FloatArray]]:
