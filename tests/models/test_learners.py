@@ -12,6 +12,7 @@ import torch
 from hyq.core.errors import HyqError
 from hyq.core.types import Array, FloatArray
 from hyq.models import torch_learner
+from hyq.models.layers import Convolution
 from hyq.models.learners import AdamSettings, Learner, Question
 from hyq.models.make import make_learner
 from hyq.models.networks import (
@@ -483,3 +484,25 @@ def test_the_network_of_the_nature_paper_has_its_size() -> None:
     assert parameters["heads.0.0.weight"].shape == (512, 64, 7, 7)
     convolutions = (4 * 64 + 1) * 32 + (32 * 16 + 1) * 64 + (64 * 9 + 1) * 64
     assert sum(v.size for name, v in parameters.items() if "body" in name) == convolutions
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.float32])
+@pytest.mark.parametrize(
+    ("kernel", "stride", "together"), [(8, 4, 4), (4, 2, 2), (6, 4, 1), (6, 3, 1)]
+)
+def test_pixels_taken_together_are_convolved_as_if_they_were_not(
+    dtype: torch.dtype, kernel: int, stride: int, together: int
+) -> None:
+    spec = NetworkSpec(((5, kernel, stride),), hidden=(3,))
+    described = Network((3, 40, 36), ACTIONS, spec, InputScaling.pixels())
+    module, rng = described.module(), np.random.default_rng(0)
+    module.set_parameters(described.initial(rng))
+    images = torch.from_numpy(rng.integers(256, size=(2, 3, 40, 36), dtype=np.uint8)).to(dtype)
+    first = module.body[0]
+    assert isinstance(first, Convolution)
+    assert described.pixels_together == together == first.weight.shape[1] // 3
+    apart = first.weight.view(5, 3, together, kernel, kernel // together)
+    filters = apart.permute(0, 1, 3, 4, 2).flatten(-2)
+    assert filters.shape == (5, 3, kernel, kernel)
+    plain = torch.nn.functional.conv2d(images.float() / 255, filters, first.bias, stride)
+    torch.testing.assert_close(first(module.scaled(images)), plain, atol=1e-5, rtol=1e-5)

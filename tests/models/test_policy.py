@@ -1,6 +1,5 @@
 """Policies that are kept: saved, loaded, exported, and the same ever after."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -52,18 +51,6 @@ def test_saved_and_loaded_acts_the_same(tmp_path: Path, policy: DeepPolicy) -> N
         rows = rng.integers(256, size=(5, 4, 84, 84), dtype=np.uint8)
     assert (loaded.act(rows) == policy.act(rows)).all()
     assert loaded.network.spec == policy.network.spec
-
-
-def test_weights_of_images_may_be_saved_flat() -> None:
-    policy = pixel_policy()
-    flat = {
-        name: value.reshape(len(value), -1) if name == "body.5.weight" else value
-        for name, value in policy.parameters.items()
-    }
-    assert flat["body.5.weight"].ndim == 2 != policy.parameters["body.5.weight"].ndim
-    rows = np.random.default_rng(0).integers(256, size=(3, 4, 84, 84), dtype=np.uint8)
-    old = replace(policy, parameters=flat)
-    np.testing.assert_array_equal(old.scores(rows), policy.scores(rows))
 
 
 def test_a_directory_that_is_something_else_is_left_alone(tmp_path: Path) -> None:

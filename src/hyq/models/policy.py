@@ -19,7 +19,7 @@ from hyq.core.images import shrink
 from hyq.core.types import Array, FloatArray
 from hyq.models.networks import InputScaling, Network, NetworkSpec, TorchNetwork
 
-FORMAT = "hyq-policy-1"
+FORMAT = "hyq-policy-2"
 DESCRIPTION, WEIGHTS = "policy.json", "weights.safetensors"
 
 

@@ -16,7 +16,6 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.optim.adam import adam as adam_step
 
 from hyq.core.errors import HyqError
 from hyq.core.memory import keep_freed_memory
@@ -69,11 +68,10 @@ class TorchLearner:
         self._gradient = torch.zeros_like(self._rounded)
         vectors = (self._online, self._gradient, self._mean, self._square, self._rounded)
         at_a_time = PIECE if device == "cpu" else size  # a graphics card has enough to do at once
+        self._steps = torch.zeros((), device=device)
         self._pieces = [
-            _Piece(weight, gradient, mean, square, rounded, torch.zeros((), device=device))
-            for weight, gradient, mean, square, rounded in zip(
-                *(torch.split(vector, at_a_time) for vector in vectors), strict=True
-            )
+            _Piece(*parts)
+            for parts in zip(*(torch.split(vector, at_a_time) for vector in vectors), strict=True)
         ]
         self._destinations: list[Destination] = []
         self._learning = self._module(self._online, self._rounded, learns=True)
@@ -166,6 +164,7 @@ class TorchLearner:
             norm = float(torch.linalg.vector_norm(torch.stack(norms)))
             limit = self._adam.max_gradient_norm
             shortened = limit / norm if norm > limit else 1.0
+            self._steps += 1
             for piece in self._pieces:
                 later(partial(self._step_piece, piece, shortened, learning_rate))
         return norm
@@ -187,22 +186,21 @@ class TorchLearner:
 
     def _step_piece(self, piece: "_Piece", shortened: float, learning_rate: float) -> None:
         """Take Adam's step on a piece of the parameters, and round it while it is at hand."""
-        adam_step(
+        torch._fused_adam_(
             [piece.weight],
             [piece.gradient.float()],
             [piece.mean],
             [piece.square],
             [],
-            [piece.steps],
-            fused=True,
-            grad_scale=torch.tensor(1 / shortened, device=self._device) if shortened < 1 else None,
-            amsgrad=False,
+            [self._steps],
+            lr=learning_rate,
             beta1=BETAS[0],
             beta2=BETAS[1],
-            lr=learning_rate,
             weight_decay=self._adam.weight_decay,
             eps=self._adam.epsilon,
+            amsgrad=False,
             maximize=False,
+            grad_scale=torch.tensor(1 / shortened, device=self._device) if shortened < 1 else None,
         )
         if self.bfloat16:
             piece.rounded.copy_(piece.weight)
@@ -228,14 +226,13 @@ class TorchLearner:
             for prefix, vector in self._state.items()
             for name, view in self._views(vector).items()
         }
-        return {**arrays, "steps": np.array(int(self._pieces[0].steps))}
+        return {**arrays, "steps": np.array(int(self._steps))}
 
     def load(self, arrays: Mapping[str, Array]) -> None:
         """Take a state that `arrays` gave."""
         for prefix, vector in self._state.items():
             self._fill(vector, below(prefix, arrays))
-        for piece in self._pieces:
-            piece.steps.fill_(int(arrays["steps"]))
+        self._steps.fill_(int(arrays["steps"]))
         self._rounded.copy_(self._online)
         self._rounded_target.copy_(self._target)
 
@@ -265,8 +262,6 @@ class _Piece(NamedTuple):
     mean: Tensor
     square: Tensor
     rounded: Tensor
-    steps: Tensor
-    """How many it has taken."""
 
 
 def _array(tensor: Tensor) -> FloatArray:
