@@ -159,16 +159,25 @@ Go = Callable[[Lanes, int], Iterator[tuple[Array, Array, Outcome]]]
     [("CartPole-v1", walk, 75), ("MountainCar-v0", swing, 170), (Diary, walk, 33)],
 )
 @pytest.mark.parametrize("stack", [1, 3])
+@pytest.mark.parametrize("seed_lasts", [0, 30, 10_000])
 def test_restored_lanes_go_on_as_if_nothing_had_happened(
-    env: Any, go: Go, steps: int, stack: int
+    env: Any, go: Go, steps: int, stack: int, seed_lasts: int
 ) -> None:
-    lanes = Lanes(make_lanes(env, 4), Streams(5), stack=stack)
+    def made() -> Any:
+        several = make_lanes(env, 4)
+        several.seed_lasts = seed_lasts  # type: ignore[attr-defined]
+        return several
+
+    lanes = Lanes(made(), Streams(5), stack=stack)
     for _ in go(lanes, steps):
         pass
     saved = lanes.arrays()
-    assert len(set(saved["length"].tolist())) > 1, "lanes should be at different times"
-    assert saved["episode"].max() > 0
-    fresh = Lanes(make_lanes(env, 4), Streams(5), stack=stack)
+    if seed_lasts < 10_000:
+        assert len(set(saved["length"].tolist())) > 1, "lanes should be at different times"
+        assert saved["seeded"].max() > 0
+    else:
+        assert (saved["length"] == steps).all()
+    fresh = Lanes(made(), Streams(5), stack=stack)
     for _ in go(fresh, 7):  # wherever it was, it comes back
         pass
     fresh.restore(saved)
@@ -184,6 +193,21 @@ def test_restored_lanes_go_on_as_if_nothing_had_happened(
     again = fresh.arrays()
     for name, array in lanes.arrays().items():
         np.testing.assert_array_equal(again[name], array)
+
+
+@pytest.mark.parametrize(("seed_lasts", "seeds"), [(0, 4), (1, 4), (11, 2), (10_000, 1)])
+def test_a_seed_lasts_as_long_as_the_environment_says(seed_lasts: int, seeds: int) -> None:
+    env = make_lanes(Diary, 1)
+    env.seed_lasts = seed_lasts  # type: ignore[attr-defined]
+    given, reset = list[Any](), env.reset
+    env.reset = lambda **asked: given.append(asked["seed"][0]) or reset(**asked)  # type: ignore
+    lanes = Lanes(env, Streams(0))
+    lengths: list[int] = []
+    while len(lengths) < 3:
+        lanes.send(np.array([0]))
+        lengths += [length for *_, length in lanes.receive().finished]
+    assert len(given) == 4
+    assert sum(seed is not None for seed in given) == seeds, lengths
 
 
 def test_a_saved_state_does_not_change_with_the_lanes() -> None:

@@ -98,6 +98,9 @@ class Lanes:
     Lanes are reset by hand, so no transition ever crosses from one episode into the next. An
     episode is a function of its seed and its actions; remembering those is enough to come back to
     the very same state of *any* environment that keeps Gymnasium's promise about seeds.
+
+    Where seeding takes long, the environment may say how many steps a seed lasts, as `seed_lasts`:
+    until then episodes go on with its randomness, and the actions of all of them are remembered.
     """
 
     def __init__(
@@ -114,14 +117,19 @@ class Lanes:
         if env.metadata.get("autoreset_mode") is not AutoresetMode.DISABLED:
             raise HyqError("lanes need a vector environment made with AutoresetMode.DISABLED")
         self.env, self._streams, self._stack, self._shrink_by = env, streams, stack, shrink_by
+        self._seed_lasts = int(getattr(env, "seed_lasts", 0))
         self._episode = np.zeros(env.num_envs, np.int64)
-        self._return = np.zeros(env.num_envs)
+        self._seeded = np.zeros(env.num_envs, np.int64)
+        """The episode of each lane that was seeded last, from which on actions are remembered."""
         self._actions: list[list[int]] = [[] for _ in range(env.num_envs)]
+        self._length = np.zeros(env.num_envs, np.int64)
+        self._return = np.zeros(env.num_envs)
         self._pending: Array | None = None
         self._lives: Array | None = None
         self._frames: Array = np.empty(0)
         try:
-            self._reset(np.ones(env.num_envs, dtype=bool))
+            every = np.ones(env.num_envs, dtype=bool)
+            self._reset(every, seeded=every)
         except HyqError:
             raise
         except Exception as error:
@@ -169,6 +177,7 @@ class Lanes:
             raise
         frame = shrink(frame, self._shrink_by)
         self._return += reward
+        self._length += 1
         for name, values in (("a reward", reward), ("an observation", frame)):
             if np.issubdtype(values.dtype, np.floating) and not np.isfinite(values).all():
                 raise HyqError(f"the environment gave {name} that is not finite")
@@ -179,7 +188,7 @@ class Lanes:
             truncated,
             self._lost_life(info),
             tuple(
-                (int(lane), float(self._return[lane]), len(self._actions[lane]))
+                (int(lane), float(self._return[lane]), int(self._length[lane]))
                 for lane in np.flatnonzero(terminated | truncated)
             ),
         )
@@ -189,13 +198,17 @@ class Lanes:
             self._frames = frame[:, None]
         if outcome.finished:
             self._episode += outcome.ended
-            self._reset(outcome.ended)
+            spent = np.array([len(actions) >= self._seed_lasts for actions in self._actions])
+            self._reset(outcome.ended, seeded=outcome.ended & spent)
         return outcome
 
-    def _reset(self, mask: BoolArray) -> None:
+    def _reset(self, mask: BoolArray, seeded: BoolArray) -> None:
+        """Start the next episode in some lanes, and in some of those from a seed of its own."""
         seeds = [
-            self._streams.integer("episode", lane, int(number))
-            for lane, number in enumerate(self._episode)
+            self._streams.integer("episode", lane, int(self._episode[lane]))
+            if seeded[lane]
+            else None
+            for lane in range(len(seeded))
         ]
         options = None if mask.all() else {"reset_mask": mask}
         frame, info = self.env.reset(seed=seeds, options=options)  # type: ignore[arg-type]
@@ -204,8 +217,9 @@ class Lanes:
             self._frames = np.repeat(frame[:, None], self._stack, axis=1)
         self._frames = self._frames.copy()  # the outcome still shows the last frame of what ended
         self._frames[mask] = frame[mask][:, None]
-        self._return[mask] = 0.0
-        for lane in np.flatnonzero(mask):
+        self._return[mask], self._length[mask] = 0.0, 0
+        self._seeded[seeded] = self._episode[seeded]
+        for lane in np.flatnonzero(seeded):
             self._actions[lane] = []
         if "lives" in info:
             lives = np.asarray(info["lives"])
@@ -220,26 +234,26 @@ class Lanes:
         return self._lives < before
 
     def arrays(self) -> dict[str, Array]:
-        """Return what brings every lane back: its episode's number, actions, and newest frame."""
+        """Return what brings every lane back: its last seed, actions since, and newest frames."""
         return {
-            "episode": self._episode.copy(),
+            "seeded": self._seeded.copy(),
             "length": np.array([len(actions) for actions in self._actions]),
             "actions": np.array(list(chain(*self._actions)), dtype=np.int64),
             "frames": self._frames.copy(),
         }
 
     def restore(self, arrays: Mapping[str, Array]) -> None:
-        """Play every lane's episode again, up to where it was.
+        """Play every lane again from its last seed, up to where it was.
 
         The lanes step together, so one with a shorter history plays anything until its time comes.
         """
         histories = np.split(arrays["actions"], np.cumsum(arrays["length"])[:-1])
-        self._episode = arrays["episode"].copy()
         longest = int(arrays["length"].max())
         for clock in range(longest + 1):
             begins = arrays["length"] == longest - clock
             if begins.any():
-                self._reset(begins)
+                self._episode[begins] = arrays["seeded"][begins]
+                self._reset(begins, seeded=begins)
             if clock < longest:
                 past = clock - longest + arrays["length"]
                 waiting = int(self.env.single_action_space.start)  # type: ignore[attr-defined]
@@ -249,7 +263,6 @@ class Lanes:
                     )
                 )
                 self.receive()
-                self._episode = arrays["episode"].copy()  # a lane that waits may have moved on
         if not np.array_equal(self._frames, arrays["frames"]):
             raise HyqError(
                 "the environment did not come back to its saved state when its actions were played "

@@ -60,7 +60,7 @@ def test_single_and_vector_agree_through_deaths_and_game_over(lanes: MontezumaVe
         assert (info["lives"], info["score"]) == (infos["lives"][0], infos["score"][0])
         if ended.any():
             np.testing.assert_array_equal(one, many[0])
-            # Without a seed both draw the next one from a stream that the last one began.
+            # Without a seed both emulators go on with their randomness.
             many, infos = lanes.reset(options={"reset_mask": ended})
         if terminated:
             finished = True

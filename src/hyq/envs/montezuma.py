@@ -20,7 +20,6 @@ import gymnasium as gym
 import numpy as np
 from ale_py import ALEInterface, LoggerMode, roms
 from ale_py.vector_env import AtariVectorEnv
-from gymnasium.utils.seeding import np_random
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
@@ -128,13 +127,18 @@ class Montezuma(gym.Env[Frame, np.int64]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Frame, dict[str, Any]]:
-        """Start a new game; `seed` is the emulator's, and without one it is drawn."""
+        """Start a new game; `seed` is the emulator's, whose randomness goes on without one.
+
+        The first one is drawn if it is not given.
+        """
         super().reset(seed=seed)
-        chosen = _drawn_seed(self.np_random) if seed is None else seed
         if self.ale is None:
+            chosen = _drawn_seed(self.np_random) if seed is None else seed
             self.ale = emulator(chosen, stickiness=STICKINESS, frame_skip=1)
+        elif seed is None:
+            self.ale.reset_game()
         else:
-            _start(self.ale, chosen)
+            _start(self.ale, seed)
         self._steps = self._score = 0
         self._finished = False
         black = np.zeros((SIDE, SIDE), np.uint8)
@@ -183,6 +187,9 @@ class MontezumaVector(gym.vector.VectorEnv[Array, Array, Array]):
     """
 
     metadata = {"autoreset_mode": AutoresetMode.DISABLED}  # noqa: RUF012
+    seed_lasts = 5000
+    """Steps that lanes should be played on without a new seed: to seed loads the ROM, which takes
+    20 times as long as to reset the game, and as long as three updates at the paper's settings."""
 
     def __init__(
         self, num_envs: int, stack: int = 4, step_limit: int = STEP_LIMIT, num_threads: int = 0
@@ -214,7 +221,6 @@ class MontezumaVector(gym.vector.VectorEnv[Array, Array, Array]):
         self.action_space = batch_space(self.single_action_space, num_envs)
         self._score: FloatArray = np.zeros(num_envs)
         self._finished: Flags = np.ones(num_envs, np.bool_)
-        self._streams = [np_random(None)[0] for _ in range(num_envs)]
         self._started = False
 
     def reset(
@@ -226,11 +232,14 @@ class MontezumaVector(gym.vector.VectorEnv[Array, Array, Array]):
         """Start new games in all lanes, or in those of `options["reset_mask"]`.
 
         `seed` is the emulator's, one a lane whether that lane is reset or not; an integer s means
-        s, s + 1, ... A lane without a seed draws one, from a stream that its last seed began.
+        s, s + 1, ... Without one the randomness of a lane's emulator goes on; the first is drawn.
         """
         mask = self._mask(options)
         given = self._given_seeds(seed)
-        seeds = [self._next_seed(lane, given[lane]) for lane in np.flatnonzero(mask).tolist()]
+        if not self._started:
+            given = [_drawn_seed(self.np_random) if one is None else one for one in given]
+        chosen = [seed for seed, resets in zip(given, mask, strict=True) if resets]
+        seeds = [_GO_ON if seed is None else seed for seed in chosen]
         pictures, info = self._games.reset(seed=np.array(seeds), options={"reset_mask": mask})
         self._started = True
         self._score = np.where(mask, 0.0, self._score)
@@ -279,14 +288,12 @@ class MontezumaVector(gym.vector.VectorEnv[Array, Array, Array]):
             raise HyqError(f"give one seed a lane: {self.num_envs}, not {len(seed)}")
         return seed
 
-    def _next_seed(self, lane: int, given: int | None) -> int:
-        if given is None:
-            return _drawn_seed(self._streams[lane])
-        self._streams[lane] = np_random(int(given))[0]
-        return int(given)
-
     def _info(self, info: dict[str, Any]) -> dict[str, Any]:
         return {"lives": np.asarray(info["lives"]), "score": self._score}
+
+
+_GO_ON = -1
+"""What ale-py takes for no seed."""
 
 
 def _drawn_seed(rng: np.random.Generator) -> int:
