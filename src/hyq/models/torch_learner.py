@@ -186,7 +186,7 @@ class TorchLearner:
 
     def _step_piece(self, piece: "_Piece", shortened: float, learning_rate: float) -> None:
         """Take Adam's step on a piece of the parameters, and round it while it is at hand."""
-        torch._fused_adam_(
+        torch._fused_adam_(  # what PyTorch's optimiser calls, without its checks of every piece
             [piece.weight],
             [piece.gradient.float()],
             [piece.mean],
