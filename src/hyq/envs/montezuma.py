@@ -189,7 +189,7 @@ class MontezumaVector(gym.vector.VectorEnv[Array, Array, Array]):
     metadata = {"autoreset_mode": AutoresetMode.DISABLED}  # noqa: RUF012
     seed_lasts = 5000
     """Steps that lanes should be played on without a new seed: to seed loads the ROM, which takes
-    20 times as long as to reset the game, and as long as three updates at the paper's settings."""
+    20 times as long as to reset the game."""
 
     def __init__(
         self, num_envs: int, stack: int = 4, step_limit: int = STEP_LIMIT, num_threads: int = 0

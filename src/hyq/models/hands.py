@@ -1,4 +1,4 @@
-"""A second pair of hands: jobs that this thread and a helper take from one list.
+"""A second pair of hands: jobs and errands that this thread and a helper share.
 
 PyTorch lets go of Python's lock while it computes, so jobs made of its operations run on two cores
 at once. Shared out like this, no operation waits for the slower half of itself, and on two threads

@@ -3,9 +3,9 @@
 All parameters lie in one vector, and so do their gradient and Adam's moments. The layers see views
 of it or, where they compute in bfloat16, of a rounded copy that every step renews.
 
-On two threads a step shares out whole operations instead of letting both work on each: the passes
-through the target network beside the one that is learned from, the gradients in the weights beside
-the way back, and Adam's step in pieces. See `hands.py` for why.
+On two threads a step shares out whole operations instead of letting both work on each: the
+gradients in the weights beside the way back, and Adam's step in pieces. Questions are answered a
+layer at a time, whenever there is time for it. See `hands.py` for why.
 """
 
 import math
@@ -26,7 +26,8 @@ from hyq.models.learners import BETAS, AdamSettings, Question
 from hyq.models.networks import Network, TorchNetwork
 
 PIECE = 2**17
-"""Parameters that are stepped at a time: what belongs to them fits into the cache of a core."""
+"""Parameters that are stepped at a time: with more of them, what a core has at hand is in memory
+again before it is rounded; with fewer, the calls take longer than the arithmetic."""
 
 
 def check_device(device: str) -> None:
