@@ -165,15 +165,6 @@ def test_threads_that_were_set_later_are_kept(threads: int) -> None:
     assert torch.get_num_threads() == 3
 
 
-def test_jobs_record_no_gradients(threads: int) -> None:
-    weight, recorded = torch.ones(2, requires_grad=True), []
-    with Hands() as later:
-        for _ in range(4):
-            later(lambda: recorded.append((weight * 2).requires_grad))
-        assert (weight * 2).requires_grad, "the block itself does"
-    assert recorded == [False] * 4
-
-
 def test_a_helper_goes_home_with_its_hands() -> None:
     torch.set_num_threads(2)
     try:
@@ -279,17 +270,6 @@ def test_an_errand_given_up_goes_no_further(threads: int) -> None:
     taken = len(steps)
     time.sleep(0.05)
     assert len(steps) == taken
-
-
-def test_errands_record_no_gradients(threads: int) -> None:
-    weight = torch.ones(3, requires_grad=True)
-
-    def steps() -> Steps[torch.Tensor]:
-        product = 2 * weight
-        yield
-        return product
-
-    assert not Hands().errand(steps()).result().requires_grad
 
 
 def test_a_program_may_end_within_an_errand() -> None:

@@ -1,37 +1,47 @@
-"""Layers with gradients apart, against PyTorch's own."""
+"""Layers whose way back is written out, against PyTorch's own."""
 
 import copy
+from typing import cast
 
 import pytest
 import torch
 from torch import nn
 
 from hyq.models.hands import Hands, Job
-from hyq.models.layers import Convolution, Dense, Destination, Flat, Normalisation
+from hyq.models.layers import (
+    Convolution,
+    Dense,
+    Flat,
+    Gradient,
+    Layer,
+    Normalisation,
+    Rectifier,
+    walk,
+    walk_back,
+)
 
 
-def network() -> nn.Sequential:
-    return nn.Sequential(
+def network() -> list[nn.Module]:
+    return [
         Convolution(3, 5, 4, 2),
-        nn.ReLU(inplace=True),
+        Rectifier(),
         Convolution(5, 6, 3, 1),
-        nn.ReLU(inplace=True),
+        Rectifier(),
         Flat(),
         Dense((6, 5, 5), 8),
         Normalisation(8),
-        nn.ReLU(inplace=True),
+        Rectifier(),
         Dense((8,), 4),
-    )
+    ]
 
 
-def destinations(module: nn.Module, hands: Hands) -> dict[str, Destination]:
-    found = {}
-    for name, layer in module.named_modules():
-        if isinstance(layer, Convolution | Dense):
+def make_room(layers: list[nn.Module]) -> None:
+    for layer in layers:
+        if isinstance(layer, Convolution | Dense | Normalisation):
             assert layer.bias is not None
-            room = torch.full_like(layer.weight, 9.0), torch.full_like(layer.bias, 9.0)
-            found[name] = layer.gradient_to = Destination(hands.later, *room)
-    return found
+            layer.gradient = Gradient(
+                torch.full_like(layer.weight, 9.0), torch.full_like(layer.bias, 9.0)
+            )
 
 
 @pytest.mark.parametrize("threads", [1, 2])
@@ -40,50 +50,62 @@ def test_the_gradients_are_pytorchs_own(threads: int, rows: int) -> None:
     torch.set_num_threads(threads)
     try:
         generator = torch.Generator().manual_seed(0)
-        x = torch.randn((rows, 3, 16, 16), generator=generator)
+        x = torch.randn((rows, 3, 16, 16), generator=generator, requires_grad=True)
         at_outputs = torch.randn((rows, 4), generator=generator)
-        plain, hands = network(), Hands()
-        apart = copy.deepcopy(plain)
-        expected = plain(x)
+        plain = network()
+        expected = nn.Sequential(*plain)(x)
         torch.autograd.backward(expected, at_outputs)
-        found = destinations(apart, hands)
+        layers, hands = copy.deepcopy(plain), Hands()
+        make_room(layers)
+        for layer in layers:
+            layer.requires_grad_(False)
+        stages = cast(list[Layer], layers)
         for _ in range(2):  # the second time nothing is left of the first
-            apart[6].zero_grad()
-            with hands:
-                outputs = apart(x)
-                torch.testing.assert_close(outputs, expected)
-                torch.autograd.backward(outputs, at_outputs)
-        for name, layer in plain.named_modules():
-            if name in found:
-                torch.testing.assert_close(
-                    found[name].weight, layer.weight.grad, atol=1e-4, rtol=1e-4
-                )
-                torch.testing.assert_close(found[name].bias, layer.bias.grad, atol=1e-4, rtol=1e-4)
-        for mine, theirs in zip(apart[6].parameters(), plain[6].parameters(), strict=True):
-            torch.testing.assert_close(mine.grad, theirs.grad)
+            with hands as later:
+                entered = walk(stages, x.detach())
+                at_inputs = walk_back(stages, entered, at_outputs, later, below=True)
+            torch.testing.assert_close(entered[-1], expected)
+            torch.testing.assert_close(at_inputs, x.grad)
+        for mine, theirs in zip(layers, plain, strict=True):
+            if isinstance(mine, Convolution | Dense | Normalisation):
+                found = torch.cat((mine.gradient.weight.flatten(), mine.gradient.bias))
+                assert isinstance(theirs.weight, nn.Parameter)
+                assert isinstance(theirs.bias, nn.Parameter)
+                assert theirs.weight.grad is not None
+                assert theirs.bias.grad is not None
+                wanted = torch.cat((theirs.weight.grad.flatten(), theirs.bias.grad))
+                torch.testing.assert_close(found, wanted, atol=1e-4, rtol=1e-4)
+                torch.testing.assert_close(mine.gradient.norm, torch.linalg.vector_norm(wanted))
     finally:
         torch.set_num_threads(1)
 
 
 def test_the_way_back_does_not_wait_for_the_weights() -> None:
     jobs: list[Job] = []
-    layer = Dense((3,), 2)
-    layer.gradient_to = Destination(jobs.append, torch.zeros(2, 3), torch.zeros(2))
-    x = torch.randn(4, 3, requires_grad=True)
-    layer(x).sum().backward()
-    torch.testing.assert_close(x.grad, layer.weight.detach().sum(0).expand(4, 3))
-    assert layer.weight.grad is None
-    assert not layer.gradient_to.weight.any()
-    with torch.no_grad():
+    layer = Dense((3,), 2).requires_grad_(False)
+    make_room([layer])
+    x, at_outputs = torch.randn(4, 3), torch.ones(4, 2)
+    at_inputs = layer.back(x, layer.forward(x), at_outputs, jobs.append, below=True)
+    torch.testing.assert_close(at_inputs, layer.weight.sum(0).expand(4, 3))
+    assert layer.gradient.weight.eq(9.0).all()
+    for job in jobs:
+        job()
+    torch.testing.assert_close(layer.gradient.weight, x.sum(0).expand(2, 3))
+
+
+def test_the_first_filters_gradient_is_shared_between_two() -> None:
+    jobs: list[Job] = []
+    layer = Convolution(1, 2, 2).requires_grad_(False)
+    make_room([layer])
+    x = torch.randn(4, 1, 5, 5)
+    outputs = layer.forward(x)
+    for below, expected in ((True, 1), (False, 2)):
+        jobs.clear()
+        layer.back(x, outputs, torch.ones_like(outputs), jobs.append, below)
+        assert len(jobs) == expected
         for job in jobs:
             job()
-    torch.testing.assert_close(layer.gradient_to.weight, x.detach().sum(0).expand(2, 3))
-
-
-def test_a_layer_that_is_not_trained_is_pytorchs_own() -> None:
-    layer = Dense((3,), 2)
-    layer(torch.randn(4, 3)).sum().backward()
-    assert layer.weight.grad is not None
+        torch.testing.assert_close(layer.gradient.bias, torch.full((2,), 64.0))
 
 
 def test_normalisation_keeps_the_precision_of_what_enters_and_computes_in_its_own() -> None:

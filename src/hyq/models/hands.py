@@ -30,8 +30,7 @@ class Hands:
         # here every job is done
 
     Each of the two computes with half of PyTorch's threads. Blocks may lie within each other; the
-    inner one ends when all jobs are done. Jobs run without recording gradients, and what one raises
-    is raised where the block ends.
+    inner one ends when all jobs are done. What a job raises is raised where the block ends.
 
     What is not needed before the block ends is an errand: the helper goes on with it whenever there
     is no job, and puts it aside at its next step when there is one.
@@ -95,8 +94,7 @@ class Hands:
             self._work.add_job(job)
             self._unfinished += 1
         else:
-            with torch.no_grad():
-                job()
+            job()
 
     def errand(self, steps: Steps[Result]) -> "Errand[Result]":
         """Begin something that is needed later; without a helper, when its result is."""
@@ -130,8 +128,7 @@ class Errand(Generic[Result]):
             return False
         try:
             if not self.over:
-                with torch.no_grad():
-                    next(self._steps)
+                next(self._steps)
         except StopIteration as end:
             self._results.append(end.value)
             self.over = True
@@ -202,8 +199,7 @@ class _Work:
 
 def _do(job: Job, done: "queue.SimpleQueue[BaseException | None]") -> None:
     try:
-        with torch.no_grad():
-            job()
+        job()
     except BaseException as error:  # whoever waits for the job raises it
         done.put(error)
     else:

@@ -1,29 +1,63 @@
-"""Layers that leave the gradient in their weights to whoever has time for it.
+"""Layers whose way back is written out, so that whoever has time may do half of it.
 
 On the way back through a network a layer waits for the gradient at its outputs, and the layer below
 waits for the one at its inputs. Nobody waits for the gradient in the weights, which is half of the
-work: it is a job for another thread (`hands.py`). A layer that is not being trained is PyTorch's.
+work: it is a job for another thread (`hands.py`). PyTorch's own record of what to do on the way
+back is not needed, and keeping it took a tenth of an update's time.
 """
 
 import math
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import linear
+from torch.nn.functional import conv2d
 
 from hyq.models.hands import Job
 
+Later = Callable[[Job], None]
+"""What hands out jobs."""
 
-class Destination:
-    """Where the gradient in a layer's weights goes, and who is asked to compute it."""
 
-    def __init__(self, later: Callable[[Job], None], weight: Tensor, bias: Tensor) -> None:
-        """Take the room for the gradient, and what hands out jobs."""
-        self.later, self.weight, self.bias = later, weight, bias
+class Layer(Protocol):
+    """A map of a batch, and its way back."""
+
+    def forward(self, x: Tensor, /) -> Tensor:
+        """Return the outputs; `x` may be overwritten if it is not an input of other layers."""
+
+    def back(self, x: Tensor, outputs: Tensor, at: Tensor, later: Later, below: bool) -> Tensor:
+        """Return the gradient at the inputs `x`, given the one at the outputs.
+
+        The gradient in the weights is left to others. If nobody `below` learns, anything will do.
+        """
+
+
+def walk(layers: Sequence[Layer], x: Tensor) -> list[Tensor]:
+    """Go through layers, and return what enters each and, last, what leaves them."""
+    entered = [x]
+    for layer in layers:
+        entered.append(layer.forward(entered[-1]))
+    return entered
+
+
+def walk_back(
+    layers: Sequence[Layer], entered: Sequence[Tensor], at: Tensor, later: Later, below: bool
+) -> Tensor:
+    """Return the gradient at what entered the first layer, given the one at the outputs."""
+    for k in reversed(range(len(layers))):
+        at = layers[k].back(entered[k], entered[k + 1], at, later, below or k > 0)
+    return at
+
+
+class Gradient:
+    """Room for the gradient in a layer's weights and biases, and its length."""
+
+    def __init__(self, weight: Tensor, bias: Tensor) -> None:
+        """Take the room."""
+        self.weight, self.bias = weight, bias
         self.norm = torch.zeros(())
         """The length of the gradient, once it is all there."""
         self._missing = 0
@@ -49,47 +83,44 @@ class Destination:
 
         Row by row, the rounding of bfloat16 averages out.
         """
-        rows = torch.linalg.vector_norm(flat(self.weight), dim=1)
+        weight = self.weight
+        rows = weight if weight.ndim == 1 else torch.linalg.vector_norm(flat(weight), dim=1)
         self.norm = torch.linalg.vector_norm(torch.cat((rows, self.bias)).float())
 
 
 class Convolution(nn.Conv2d):
     """A convolution without padding."""
 
-    gradient_to: Destination | None = None
+    gradient: Gradient
     input_scale = 1.0
     """What the inputs ought to be multiplied by; the filters, far fewer numbers, are instead."""
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the outputs of a batch of images."""
-        return _forward(self, x, self._outputs)
-
-    def _outputs(self, x: Tensor) -> Tensor:
         weight = self.weight if self.input_scale == 1.0 else self.weight * self.input_scale
-        return self._conv_forward(x, weight, self.bias)
+        return conv2d(x, weight, self.bias, self.stride)
 
-    def input_gradient(self, x: Tensor, at_outputs: Tensor) -> Tensor:
-        """Return the gradient at the inputs."""
-        return self._backward(x, at_outputs, True)[0]
+    def back(self, x: Tensor, outputs: Tensor, at: Tensor, later: Later, below: bool) -> Tensor:
+        """Return the gradient at the inputs.
 
-    def weight_jobs(self, x: Tensor, at_outputs: Tensor, to: Destination) -> list[Job]:
-        """Return what computes the gradients in weights and biases.
-
-        The first layer comes last, when nobody has anything else to do: two may share it.
+        The weights of the first layer come last, when nobody has anything else to do: two may
+        share them.
         """
 
         def gradient(rows: Tensor, slopes: Tensor) -> None:
             _, weight, bias = self._backward(rows, slopes, False)
-            to.add(weight * self.input_scale, bias)
+            self.gradient.add(weight * self.input_scale, bias)
 
-        parts = 1 if x.requires_grad else 2
-        pieces = list(zip(x.chunk(parts), at_outputs.chunk(parts), strict=True))
-        to.expect(len(pieces))
-        return [partial(gradient, rows, slopes) for rows, slopes in pieces]
+        parts = 1 if below else 2
+        pieces = list(zip(x.chunk(parts), at.chunk(parts), strict=True))
+        self.gradient.expect(len(pieces))
+        for rows, slopes in pieces:
+            later(partial(gradient, rows, slopes))
+        return self._backward(x, at, True)[0] if below else at
 
-    def _backward(self, x: Tensor, at_outputs: Tensor, inputs: bool) -> tuple[Tensor, ...]:
-        found: tuple[Tensor, ...] = torch.ops.aten.convolution_backward(
-            at_outputs,
+    def _backward(self, x: Tensor, at: Tensor, inputs: bool) -> tuple[Tensor, ...]:
+        found: tuple[Tensor, ...] = torch.ops.aten.convolution_backward.default(
+            at,
             x,
             self.weight,
             [self.out_channels],
@@ -104,12 +135,32 @@ class Convolution(nn.Conv2d):
         return found
 
 
+class Rectifier(nn.Module):
+    """A ReLU, in place."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return what is positive."""
+        return x.relu_()
+
+    def back(self, x: Tensor, outputs: Tensor, at: Tensor, later: Later, below: bool) -> Tensor:
+        """Let the gradient through where the outputs are positive."""
+        let_through: Tensor = torch.ops.aten.threshold_backward.default(at, outputs, 0)
+        return let_through
+
+
 class Flat(nn.Module):
     """Images as vectors, in the order in which convolutions leave them: channels last."""
 
     def forward(self, x: Tensor) -> Tensor:
         """Return a view, where PyTorch's own `Flatten` would have to copy."""
         return flat(x)
+
+    def back(self, x: Tensor, outputs: Tensor, at: Tensor, later: Later, below: bool) -> Tensor:
+        """Return images again."""
+        if x.ndim != 4:
+            return at.view(x.shape)
+        rows, channels, height, width = x.shape
+        return at.view(rows, height, width, channels).permute(0, 3, 1, 2)
 
 
 def flat(images: Tensor) -> Tensor:
@@ -123,7 +174,7 @@ class Dense(nn.Linear):
     For images the weights have the images' shape, and lie in memory as they do.
     """
 
-    gradient_to: Destination | None = None
+    gradient: Gradient
 
     def __init__(self, inputs: tuple[int, ...], units: int) -> None:
         """Take vectors (features,) or images (channels, height, width)."""
@@ -133,66 +184,44 @@ class Dense(nn.Linear):
             self.weight = nn.Parameter(images.contiguous(memory_format=torch.channels_last))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the outputs of a batch of vectors."""
-        return _forward(self, x, self._outputs)
+        """Return the outputs of a batch of vectors.
 
-    def _outputs(self, x: Tensor) -> Tensor:
-        return linear(x, flat(self.weight), self.bias)
+        The weights come first in the product: of its two sides the second is rearranged before it
+        is multiplied, and a batch is smaller. It took two thirds of the time of `linear`.
+        """
+        return torch.addmm(self.bias[:, None], flat(self.weight), x.T).T
 
-    def input_gradient(self, x: Tensor, at_outputs: Tensor) -> Tensor:
+    def back(self, x: Tensor, outputs: Tensor, at: Tensor, later: Later, below: bool) -> Tensor:
         """Return the gradient at the inputs."""
-        return at_outputs @ flat(self.weight)
-
-    def weight_jobs(self, x: Tensor, at_outputs: Tensor, to: Destination) -> list[Job]:
-        """Return what computes the gradients in weights and biases."""
 
         def gradient() -> None:
-            torch.mm(at_outputs.T, x, out=flat(to.weight))
-            torch.sum(at_outputs, 0, out=to.bias)
-            to.measure()
+            torch.mm(at.T, x, out=flat(self.gradient.weight))
+            torch.sum(at, 0, out=self.gradient.bias)
+            self.gradient.measure()
 
-        return [gradient]
+        later(gradient)
+        return at @ flat(self.weight) if below else at
 
 
 class Normalisation(nn.LayerNorm):
     """Layer normalisation, always in the precision of its own weights."""
 
+    gradient: Gradient
+
     def forward(self, x: Tensor) -> Tensor:
         """Return the normalised rows, as precise as they came."""
         return super().forward(x.to(self.weight.dtype)).to(x.dtype)
 
-
-def _forward(layer: Convolution | Dense, x: Tensor, call: Callable[[Tensor], Tensor]) -> Tensor:
-    """Call a layer; on the way back, its weights' gradient is left to others if it has any."""
-    if layer.gradient_to is None or not torch.is_grad_enabled():
-        return call(x)
-    outputs: Tensor = _Apart.apply(x, layer.weight, layer, call)  # type: ignore[no-untyped-call]
-    return outputs
-
-
-class _Apart(torch.autograd.Function):
-    """A layer's map, whose way back hands the gradient in the weights to somebody else.
-
-    The weights are among its inputs only so that PyTorch finds something to learn.
-    """
-
-    @staticmethod
-    def forward(
-        ctx: Any,
-        x: Tensor,
-        weight: Tensor,
-        layer: Convolution | Dense,
-        call: Callable[[Tensor], Tensor],
-    ) -> Tensor:
-        ctx.save_for_backward(x)
-        ctx.layer = layer
-        return call(x)
-
-    @staticmethod
-    def backward(ctx: Any, at_outputs: Tensor) -> tuple[Tensor | None, None, None, None]:
-        (x,), layer = ctx.saved_tensors, ctx.layer
-        to: Destination = layer.gradient_to
-        for job in layer.weight_jobs(x, at_outputs, to):
-            to.later(job)
-        wanted = ctx.needs_input_grad[0]
-        return layer.input_gradient(x, at_outputs) if wanted else None, None, None, None
+    def back(self, x: Tensor, outputs: Tensor, at: Tensor, later: Later, below: bool) -> Tensor:
+        """Return the gradient at the inputs; that in the gains and shifts comes with it."""
+        exact = x.to(self.weight.dtype)
+        shape, parameters = self.normalized_shape, (self.weight, self.bias)
+        _, mean, scale = torch.native_layer_norm(exact, shape, *parameters, self.eps)
+        at_inputs, weight, bias = torch.ops.aten.native_layer_norm_backward.default(
+            at.to(exact.dtype), exact, shape, mean, scale, *parameters, [True, True, True]
+        )
+        self.gradient.weight.copy_(weight)
+        self.gradient.bias.copy_(bias)
+        self.gradient.measure()
+        returned: Tensor = at_inputs.to(x.dtype)
+        return returned

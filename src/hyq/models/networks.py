@@ -7,7 +7,7 @@ PyTorch module. How they learn is in `vector_learner.py` and `torch_learner.py`.
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import gymnasium as gym
 import numpy as np
@@ -17,7 +17,7 @@ from torch import nn
 from hyq.core.errors import HyqError
 from hyq.core.images import colours_last
 from hyq.core.types import Array, FloatArray
-from hyq.models.layers import Convolution, Dense, Flat, Normalisation
+from hyq.models.layers import Convolution, Dense, Flat, Layer, Normalisation, Rectifier, walk
 
 
 @dataclass(frozen=True)
@@ -146,6 +146,15 @@ class Network:
         values = (1, self.actions) if self.spec.dueling else (self.actions,)
         return values + ((self.extra_outputs,) if self.extra_outputs else ())
 
+    def at_heads(self, gradient: FloatArray) -> FloatArray:
+        """Return the gradient at the heads, side by side, given the one at the outputs."""
+        if not self.spec.dueling:
+            return gradient
+        total = gradient[:, : self.actions].sum(axis=1, keepdims=True)
+        at = np.concatenate((total, gradient), axis=1)
+        at[:, 1 : 1 + self.actions] -= total / self.actions
+        return at
+
     def module(self) -> "TorchNetwork":
         """Build the network in PyTorch, with weights yet to be set."""
         return TorchNetwork(self)
@@ -211,7 +220,7 @@ class TorchNetwork(nn.Module):
             window, pace = (kernel, kernel // together), (stride, stride // together)
             layers += [
                 Convolution(before * together, channels, window, pace),
-                nn.ReLU(inplace=True),
+                Rectifier(),
             ]
             before, together = channels, 1
         layers.append(Flat())
@@ -220,19 +229,25 @@ class TorchNetwork(nn.Module):
             layers.append(Dense(inputs, units))
             if spec.normalise:
                 layers.append(Normalisation(units))
-            layers.append(nn.ReLU(inplace=True))
+            layers.append(Rectifier())
             inputs = (units,)
         self.body = nn.Sequential(*layers)
         self.heads = nn.ModuleList(
             nn.Sequential(
                 Dense(inputs, spec.stream_hidden),
-                nn.ReLU(inplace=True),
+                Rectifier(),
                 Dense((spec.stream_hidden,), n),
             )
             if spec.stream_hidden
             else Dense(inputs, n)
             for n in network.heads
         )
+        self.body_layers = cast(list[Layer], layers)
+        self.head_layers = [
+            cast(list[Layer], list(head) if isinstance(head, nn.Sequential) else [head])
+            for head in self.heads
+        ]
+        self.body_learns = bool(list(self.body.parameters()))
         self.dueling = spec.dueling
         self.image_shape = network.image_shape if spec.convolutions else None
         self.colours_last = network.colours_last
@@ -270,11 +285,15 @@ class TorchNetwork(nn.Module):
 
     def outputs_of(self, scaled: torch.Tensor) -> torch.Tensor:
         """Return the outputs of observations that have been scaled."""
-        return self.combined(self.body(scaled))
+        return self.outputs_at(walk(self.body_layers, scaled)[-1])
 
-    def combined(self, features: torch.Tensor) -> torch.Tensor:
+    def outputs_at(self, features: torch.Tensor) -> torch.Tensor:
         """Return the outputs of what comes out of the layers that all of them share."""
-        outputs = [head(features) for head in self.heads]
+        return self.combined([walk(head, features)[-1] for head in self.head_layers])
+
+    def combined(self, heads: list[torch.Tensor]) -> torch.Tensor:
+        """Put together what the heads say, in float32; `Network.at_heads` is the way back."""
+        outputs = [head.float() for head in heads]
         if self.dueling:
             value, advantage = outputs[:2]
             outputs[:2] = [value + advantage - advantage.mean(-1, keepdim=True)]

@@ -21,7 +21,15 @@ from hyq.core.errors import HyqError
 from hyq.core.memory import keep_freed_memory
 from hyq.core.types import Array, FloatArray, below
 from hyq.models.hands import Hands, Steps
-from hyq.models.layers import Convolution, Dense, Destination, Normalisation
+from hyq.models.layers import (
+    Convolution,
+    Dense,
+    Gradient,
+    Normalisation,
+    Rectifier,
+    walk,
+    walk_back,
+)
 from hyq.models.learners import BETAS, AdamSettings, Question
 from hyq.models.networks import Network, TorchNetwork
 
@@ -74,10 +82,12 @@ class TorchLearner:
             _Piece(*parts)
             for parts in zip(*(torch.split(vector, at_a_time) for vector in vectors), strict=True)
         ]
-        self._destinations: list[Destination] = []
-        self._learning = self._module(self._online, self._rounded, learns=True)
-        self._settled = self._module(self._target, self._rounded_target, learns=False)
-        self._outputs = torch.empty(0)
+        self._learning = self._module(self._online, self._rounded)
+        self._settled = self._module(self._target, self._rounded_target)
+        self._gradients = self._room_for_gradients()
+        self._entered: list[Tensor] = []
+        """What entered each layer of the body, and what left it, in the last `forward`."""
+        self._entered_heads: list[list[Tensor]] = []
         self._ahead: Sequence[Question] = ()
         """Questions of a step yet to come, which the target network is answering."""
         self._fill(self._online, initial)
@@ -96,21 +106,22 @@ class TorchLearner:
                 views[name] = part.view(shape)
         return views
 
-    def _module(self, exact: Tensor, rounded: Tensor, *, learns: bool) -> TorchNetwork:
+    def _module(self, exact: Tensor, rounded: Tensor) -> TorchNetwork:
         """Build the network on vectors of parameters; normalisation computes with exact ones."""
         module = self._network.module().to(self._device)
-        values, precise, room = (self._views(v) for v in (rounded, exact, self._gradient))
-        for name, layer in module.named_modules():
-            if not isinstance(layer, Convolution | Dense | Normalisation):
-                continue
-            weight, bias = f"{name}.weight", f"{name}.bias"
+        values, precise = self._views(rounded), self._views(exact)
+        for name, layer in _with_weights(module):
             source = precise if isinstance(layer, Normalisation) else values
-            layer.weight = nn.Parameter(source[weight], requires_grad=learns)
-            layer.bias = nn.Parameter(source[bias], requires_grad=learns)
-            if learns and not isinstance(layer, Normalisation):
-                layer.gradient_to = Destination(self.hands.later, room[weight], room[bias])
-                self._destinations.append(layer.gradient_to)
+            layer.weight = nn.Parameter(source[f"{name}.weight"], requires_grad=False)
+            layer.bias = nn.Parameter(source[f"{name}.bias"], requires_grad=False)
         return module
+
+    def _room_for_gradients(self) -> list[Gradient]:
+        """Tell the layers that learn where their gradients go."""
+        room = self._views(self._gradient)
+        for name, layer in _with_weights(self._learning):
+            layer.gradient = Gradient(room[f"{name}.weight"], room[f"{name}.bias"])
+        return [layer.gradient for _, layer in _with_weights(self._learning)]
 
     def _scaled(self, observation: Array) -> Tensor:
         rows = torch.from_numpy(observation).to(self._device)
@@ -118,7 +129,7 @@ class TorchLearner:
 
     def outputs(self, observation: Array) -> FloatArray:
         """Return the outputs (rows, columns) under the current parameters."""
-        with self.hands, torch.inference_mode():
+        with self.hands:
             return _array(self._learning.outputs_of(self._scaled(observation)))
 
     def ask(self, questions: Sequence[Question], *, ahead: bool = False) -> None:
@@ -138,12 +149,12 @@ class TorchLearner:
                     other.inputs = inputs
             yield
         module = self._settled if question.target else self._learning
-        features = question.inputs
-        for layer in module.body:
-            features = layer(features)
-            if isinstance(layer, nn.ReLU):  # with it, a layer is done
+        features: Tensor = question.inputs
+        for layer in module.body_layers:
+            features = layer.forward(features)
+            if isinstance(layer, Rectifier):  # with it, a layer is done
                 yield
-        return _array(module.combined(features))
+        return _array(module.outputs_at(features))
 
     def forward(
         self, observation: Array, questions: Sequence[Question] = ()
@@ -153,16 +164,18 @@ class TorchLearner:
         if self._ahead is questions:
             self._ahead = ()
         with self.hands:
-            self._outputs = self._learning.outputs_of(self._scaled(observation)).float()
-        return _array(self._outputs), [q.answer.result() for q in questions if q.answer]
+            module = self._learning
+            self._entered = walk(module.body_layers, self._scaled(observation))
+            self._entered_heads = [walk(head, self._entered[-1]) for head in module.head_layers]
+            outputs = module.combined([entered[-1] for entered in self._entered_heads])
+        return _array(outputs), [q.answer.result() for q in questions if q.answer]
 
     def step(self, gradient: FloatArray, learning_rate: float) -> float:
         """Take one step of Adam, given the gradient of the loss in the outputs of `forward`."""
         with self.hands as later:
             with self.hands:
-                torch.autograd.backward(self._outputs, torch.from_numpy(gradient).to(self._device))
-            norms = [to.norm for to in self._destinations] + self._collect_normalisation()
-            norm = float(torch.linalg.vector_norm(torch.stack(norms)))
+                self._walk_back(gradient)
+            norm = float(torch.linalg.vector_norm(torch.stack([g.norm for g in self._gradients])))
             limit = self._adam.max_gradient_norm
             shortened = limit / norm if norm > limit else 1.0
             self._steps += 1
@@ -170,20 +183,23 @@ class TorchLearner:
                 later(partial(self._step_piece, piece, shortened, learning_rate))
         return norm
 
-    def _collect_normalisation(self) -> list[Tensor]:
-        """Move the gradients that PyTorch itself has computed to where the others are.
-
-        With bfloat16 they are rounded there, as those of all other layers are. Returns their norms.
-        """
-        norms = []
-        if self._network.spec.normalise:
-            room = self._views(self._gradient)
-            for name, parameter in self._learning.named_parameters():
-                if parameter.grad is not None:
-                    room[name].copy_(parameter.grad)
-                    norms.append(torch.linalg.vector_norm(room[name].float()))
-                    parameter.grad = None
-        return norms
+    def _walk_back(self, gradient: FloatArray) -> None:
+        """Fill the gradient in the parameters from that in the outputs of `forward`."""
+        module, later = self._learning, self.hands.later
+        at_heads = torch.from_numpy(self._network.at_heads(gradient))
+        parts = torch.split(
+            at_heads.to(self._device, self._precision), list(self._network.heads), dim=1
+        )
+        at_features = [
+            walk_back(layers, entered, at, later, below=module.body_learns)
+            for layers, entered, at in zip(
+                module.head_layers, self._entered_heads, parts, strict=True
+            )
+        ]
+        if module.body_learns:
+            at = sum(at_features[1:], start=at_features[0])
+            walk_back(module.body_layers, self._entered, at, later, below=False)
+        self._entered, self._entered_heads = [], []
 
     def _step_piece(self, piece: "_Piece", shortened: float, learning_rate: float) -> None:
         """Take Adam's step on a piece of the parameters, and round it while it is at hand."""
@@ -253,6 +269,14 @@ class TorchLearner:
         views = self._views(vector)
         for name, value in parameters.items():
             views[name].copy_(torch.from_numpy(np.array(value)))
+
+
+def _with_weights(module: TorchNetwork) -> list[tuple[str, Convolution | Dense | Normalisation]]:
+    return [
+        (name, layer)
+        for name, layer in module.named_modules()
+        if isinstance(layer, Convolution | Dense | Normalisation)
+    ]
 
 
 class _Piece(NamedTuple):

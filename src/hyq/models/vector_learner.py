@@ -112,12 +112,7 @@ class VectorLearner:
 
     def _backward(self, at_outputs: FloatArray) -> None:
         """Fill the flat gradient from the gradient at the outputs."""
-        at = at_outputs
-        if self._network.spec.dueling:
-            actions = self._network.actions
-            total = at_outputs[:, :actions].sum(axis=1, keepdims=True)
-            at = np.concatenate((total, at_outputs), axis=1)
-            at[:, 1 : 1 + actions] -= total / actions
+        at = self._network.at_heads(at_outputs)
         for k in reversed(range(len(self._entered))):
             to_weight, to_bias = self._gradient_layers[k]
             np.matmul(at.T, self._entered[k], out=to_weight)
