@@ -374,7 +374,6 @@ class Training:
         """
         config, now = self.config, self.online_steps
         batch, questions = (self._next or self._prepare(self.updates)).result()
-        self.learner.ask(questions)
         self._next = None
         if self.updates + 1 != config.pretraining:  # after it, there is nothing online to draw yet
             self._next = self._prepare(self.updates + 1)
@@ -384,12 +383,12 @@ class Training:
         if pessimism:
             gradient = gradient + np.float32(pessimism) * pessimistic_slope(outputs, batch)
         refuse_divergence(float(np.abs(judged.td_error).max()), REMEDY)
-        if self._next is not None:
-            self._next.result()  # has been drawn, whoever did it
-        batch.prioritise(judged.td_error)
         self.updates += 1
         norm = self.learner.step(gradient, config.learning_rate(now))
         refuse_divergence(norm, REMEDY)
+        if self._next is not None:
+            self._next.result()  # has been drawn, whoever did it
+        batch.prioritise(judged.td_error)
         self._learned.append((batch.offline, judged.td_error, judged.value, norm))
 
     def _store(self, action: Array) -> None:

@@ -14,6 +14,8 @@ from hyq.core.types import Array, IntArray
 
 LEVEL = 3
 """On Atari frames levels above 3 gain little room for much more time."""
+REPLAY_LEVEL = -1
+"""In a replay a tenth more room is well spent on unpacking a fifth faster, and packing a third."""
 _ALLOCATOR_BYTES = 16
 """What the C library adds to every block of memory that it hands out."""
 
@@ -76,7 +78,7 @@ class CompressedFrames:
         self._dtype = np.dtype(dtype)
         # An array of objects rather than a list: the garbage collector need not walk over it.
         self._blobs = np.full(capacity, b"", dtype=object)
-        self._compressor = zstandard.ZstdCompressor(level=LEVEL)
+        self._compressor = zstandard.ZstdCompressor(level=REPLAY_LEVEL)
 
     @property
     def nbytes(self) -> int:
@@ -185,9 +187,10 @@ def _decompress_into(
     frames: Array, rows: Iterable[int], blobs: Iterable[bytes | memoryview]
 ) -> None:
     """Fill `rows` of a matrix that has one flattened frame a row."""
-    decompressor = zstandard.ZstdDecompressor()
-    for row, blob in zip(rows, blobs, strict=True):
-        frames[row] = np.frombuffer(decompressor.decompress(blob), frames.dtype)
+    # All in one call, in which others may hold Python's lock.
+    unpacked = zstandard.ZstdDecompressor().multi_decompress_to_buffer(list(blobs))
+    for row, frame in zip(rows, unpacked, strict=True):
+        frames[row] = np.frombuffer(frame, frames.dtype)
 
 
 def _end_to_end(blobs: Sequence[bytes]) -> tuple[Array, IntArray]:
