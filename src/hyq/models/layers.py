@@ -53,39 +53,47 @@ def walk_back(
 
 
 class Gradient:
-    """Room for the gradient in a layer's weights and biases, and its length."""
+    """Room for the gradient in a layer's weights and biases, and the lengths of its rows."""
 
     def __init__(self, weight: Tensor, bias: Tensor) -> None:
         """Take the room."""
         self.weight, self.bias = weight, bias
-        self.norm = torch.zeros(())
-        """The length of the gradient, once it is all there."""
-        self._missing = 0
+        self.lengths = torch.zeros(())
+        """Of the gradient's rows, once it is all there."""
+        self._parts: list[tuple[Tensor, Tensor]] = []
         self._lock = threading.Lock()
 
-    def expect(self, parts: int) -> None:
-        """Begin anew, at zero."""
-        self.weight.zero_()
-        self.bias.zero_()
-        self._missing = parts
-
-    def add(self, weight: Tensor, bias: Tensor) -> None:
-        """Take one of at most two parts: their sum is the same whichever comes first."""
+    def take(self, weight: Tensor, bias: Tensor, of: int = 1) -> None:
+        """Take one `of` one or two parts: their sum is the same whichever comes first."""
         with self._lock:
-            self.weight += weight
-            self.bias += bias
-            self._missing -= 1
-            if not self._missing:
-                self.measure()
+            self._parts.append((weight, bias))
+            if len(self._parts) < of:
+                return
+            if of == 1:
+                self.weight.copy_(weight)
+                self.bias.copy_(bias)
+            else:
+                (one, shift), (other, other_shift) = self._parts
+                torch.add(one, other, out=self.weight)
+                torch.add(shift, other_shift, out=self.bias)
+            self._parts = []
+        self.measure()
 
     def measure(self) -> None:
-        """Take the gradient's length while it is at hand.
+        """Take the rows' lengths while they are at hand.
 
         Row by row, the rounding of bfloat16 averages out.
         """
         weight = self.weight
-        rows = weight if weight.ndim == 1 else torch.linalg.vector_norm(flat(weight), dim=1)
-        self.norm = torch.linalg.vector_norm(torch.cat((rows, self.bias)).float())
+        self.lengths = (
+            weight if weight.ndim == 1 else torch.linalg.vector_norm(flat(weight), dim=1)
+        )
+
+
+def length(gradients: Sequence[Gradient]) -> float:
+    """Return the length of the gradients of several layers together."""
+    parts = [part for gradient in gradients for part in (gradient.lengths, gradient.bias)]
+    return float(torch.linalg.vector_norm(torch.cat(parts).float()))
 
 
 class Convolution(nn.Conv2d):
@@ -109,11 +117,12 @@ class Convolution(nn.Conv2d):
 
         def gradient(rows: Tensor, slopes: Tensor) -> None:
             _, weight, bias = self._backward(rows, slopes, False)
-            self.gradient.add(weight * self.input_scale, bias)
+            if self.input_scale != 1.0:
+                weight *= self.input_scale
+            self.gradient.take(weight, bias, of=len(pieces))
 
         parts = 1 if below else 2
         pieces = list(zip(x.chunk(parts), at.chunk(parts), strict=True))
-        self.gradient.expect(len(pieces))
         for rows, slopes in pieces:
             later(partial(gradient, rows, slopes))
         return self._backward(x, at, True)[0] if below else at
@@ -220,8 +229,6 @@ class Normalisation(nn.LayerNorm):
         at_inputs, weight, bias = torch.ops.aten.native_layer_norm_backward.default(
             at.to(exact.dtype), exact, shape, mean, scale, *parameters, [True, True, True]
         )
-        self.gradient.weight.copy_(weight)
-        self.gradient.bias.copy_(bias)
-        self.gradient.measure()
+        self.gradient.take(weight, bias)
         returned: Tensor = at_inputs.to(x.dtype)
         return returned

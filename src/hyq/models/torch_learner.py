@@ -27,15 +27,16 @@ from hyq.models.layers import (
     Gradient,
     Normalisation,
     Rectifier,
+    length,
     walk,
     walk_back,
 )
 from hyq.models.learners import BETAS, AdamSettings, Question
 from hyq.models.networks import Network, TorchNetwork
 
-PIECE = 2**17
-"""Parameters that are stepped at a time: with more of them, what a core has at hand is in memory
-again before it is rounded; with fewer, the calls take longer than the arithmetic."""
+PIECE = 2**18
+"""Parameters that are stepped at a time: with many more of them, what a core has at hand is in
+memory again before it is rounded; with fewer, the calls take longer than the arithmetic."""
 
 
 def check_device(device: str) -> None:
@@ -175,7 +176,7 @@ class TorchLearner:
         with self.hands as later:
             with self.hands:
                 self._walk_back(gradient)
-            norm = float(torch.linalg.vector_norm(torch.stack([g.norm for g in self._gradients])))
+            norm = length(self._gradients)
             limit = self._adam.max_gradient_norm
             shortened = limit / norm if norm > limit else 1.0
             self._steps += 1
