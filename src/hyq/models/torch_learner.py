@@ -155,7 +155,11 @@ class TorchLearner:
             features = layer.forward(features)
             if isinstance(layer, Rectifier):  # with it, a layer is done
                 yield
-        return _array(module.outputs_at(features))
+        heads = []
+        for head in module.head_layers:
+            heads.append(walk(head, features)[-1])
+            yield
+        return _array(module.combined(heads))
 
     def forward(
         self, observation: Array, questions: Sequence[Question] = ()
