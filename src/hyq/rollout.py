@@ -179,7 +179,7 @@ class Lanes:
         self._return += reward
         self._length += 1
         for name, values in (("a reward", reward), ("an observation", frame)):
-            if np.issubdtype(values.dtype, np.floating) and not np.isfinite(values).all():
+            if values.dtype.kind == "f" and not np.isfinite(values).all():
                 raise HyqError(f"the environment gave {name} that is not finite")
         outcome = Outcome(
             frame,

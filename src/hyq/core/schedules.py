@@ -24,6 +24,8 @@ class PiecewiseLinear:
 
     def __call__(self, time: float) -> float:
         """Read the schedule at `time`."""
+        if len(self.knots) == 1:  # most are constant, and read in every update
+            return self.knots[0][1]
         right = bisect_right(self.knots, time, key=lambda knot: knot[0])
         if right == 0:
             return self.knots[0][1]

@@ -187,10 +187,9 @@ def _decompress_into(
     frames: Array, rows: Iterable[int], blobs: Iterable[bytes | memoryview]
 ) -> None:
     """Fill `rows` of a matrix that has one flattened frame a row."""
-    # All in one call, in which others may hold Python's lock.
-    unpacked = zstandard.ZstdDecompressor().multi_decompress_to_buffer(list(blobs))
-    for row, frame in zip(rows, unpacked, strict=True):
-        frames[row] = np.frombuffer(frame, frames.dtype)
+    decompressor = zstandard.ZstdDecompressor()
+    for row, blob in zip(rows, blobs, strict=True):
+        frames[row] = np.frombuffer(decompressor.decompress(blob), frames.dtype)
 
 
 def _end_to_end(blobs: Sequence[bytes]) -> tuple[Array, IntArray]:

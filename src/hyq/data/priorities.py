@@ -1,8 +1,8 @@
 """Drawing slots in proportion to their priorities: a sum tree, wide and therefore shallow.
 
 A binary tree over a million slots has twenty levels, each a few NumPy calls. Here a node has 32
-children, side by side in one row, and the root, which all draws search together, up to 1024: over
-a million slots that leaves two levels below the root.
+children, side by side in one row, and the root, which all draws search together, up to 4096: over
+a million slots that leaves two levels below the root, over a hundred thousand only one.
 """
 
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ from hyq.core.errors import HyqError
 from hyq.core.types import BoolArray, FloatArray, IntArray
 
 FAN_OUT = 32
-ROOT_FAN_OUT = 1024
+ROOT_FAN_OUT = 4096
 
 
 class Priorities:
@@ -54,12 +54,14 @@ class Priorities:
         """Give `slots` new priorities; the last one counts where a slot is named twice."""
         if len(slots) == 0:
             return
-        if not 0.0 <= priority.min() <= priority.max() < np.inf:
+        lowest = priority.min()
+        if not 0.0 <= lowest <= priority.max() < np.inf:
             raise HyqError("priorities must be finite and not negative: has learning diverged?")
         leaves = self._levels[-1].reshape(-1)
         was_positive = leaves[slots] > 0.0
         leaves[slots] = priority
-        self._recount(slots, was_positive, leaves[slots] > 0.0)
+        if not (lowest > 0.0 and was_positive.all()):  # seldom, but for new transitions
+            self._recount(slots, was_positive, leaves[slots] > 0.0)
         nodes = slots
         for level, above in self._upwards():
             nodes = nodes // FAN_OUT
@@ -100,10 +102,9 @@ class Priorities:
 
     def _recount(self, slots: IntArray, was: BoolArray, now: BoolArray) -> None:
         flipped = was != now
-        if flipped.any():  # seldom: new priorities of transitions already stored flip nothing
-            changed, first = np.unique(slots[flipped], return_index=True)
-            gained = np.count_nonzero(now[flipped][first])
-            self.count += int(2 * gained - len(changed))
+        changed, first = np.unique(slots[flipped], return_index=True)
+        gained = np.count_nonzero(now[flipped][first])
+        self.count += int(2 * gained - len(changed))
 
 
 def _rows_for(children: int) -> NDArray[np.float64]:

@@ -228,12 +228,14 @@ class Replay:
         `since` is what `written` was then; without it nothing has been written meanwhile.
         """
         present = self._priorities.leaves[slots] > 0.0
-        if since is not None:
+        if since is not None and not np.array_equal(since, self.written):
             lanes, position = np.divmod(slots, self.length)
             spared = (position - since[lanes]) % self.length  # by that many writes
             present &= self.written[lanes] - since[lanes] <= spared
-        self._priorities.set(slots[present], priority[present])
-        self._highest = max(self._highest, float(priority[present].max(initial=0.0)))
+        if not present.all():
+            slots, priority = slots[present], priority[present]
+        self._priorities.set(slots, priority)
+        self._highest = max(self._highest, float(priority.max(initial=0.0)))
 
     def priorities(self) -> FloatArray:
         """Return the priority of every slot, for a checkpoint."""

@@ -85,9 +85,7 @@ class Gradient:
         Row by row, the rounding of bfloat16 averages out.
         """
         weight = self.weight
-        self.lengths = (
-            weight if weight.ndim == 1 else torch.linalg.vector_norm(flat(weight), dim=1)
-        )
+        self.lengths = weight if weight.ndim == 1 else torch.linalg.vector_norm(flat(weight), dim=1)
 
 
 def length(gradients: Sequence[Gradient]) -> float:

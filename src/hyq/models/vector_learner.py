@@ -81,10 +81,22 @@ class VectorLearner:
     def forward(
         self, observation: Array, questions: Sequence[Question] = ()
     ) -> tuple[FloatArray, list[FloatArray]]:
-        """Return the outputs, remembering what `step` needs, and the answers to questions."""
-        outputs, self._entered = self._forward(self._online_layers, observation)
-        layers = {False: self._online_layers, True: self._target_layers}
-        return outputs, [self._forward(layers[q.target], q.observation)[0] for q in questions]
+        """Return the outputs, remembering what `step` needs, and the answers to questions.
+
+        All that goes through the same network goes together: a pass is more calls than arithmetic.
+        """
+        riding = [question.observation for question in questions if not question.target]
+        together = np.concatenate((observation, *riding)) if riding else observation
+        outputs, entered = self._forward(self._online_layers, together)
+        self._entered = [rows[: len(observation)] for rows in entered]
+        answers, start = [], len(observation)
+        for question in questions:
+            if question.target:
+                answer, _ = self._forward(self._target_layers, question.observation)
+            else:
+                answer = outputs[start : (start := start + len(question.observation))]
+            answers.append(answer)
+        return outputs[: len(observation)], answers
 
     def step(self, gradient: FloatArray, learning_rate: float) -> float:
         """Take one step of Adam, given the gradient of the loss in the outputs of `forward`."""
@@ -112,11 +124,11 @@ class VectorLearner:
 
     def _backward(self, at_outputs: FloatArray) -> None:
         """Fill the flat gradient from the gradient at the outputs."""
-        at = self._network.at_heads(at_outputs)
+        at, ones = self._network.at_heads(at_outputs), np.ones(len(at_outputs), np.float32)
         for k in reversed(range(len(self._entered))):
             to_weight, to_bias = self._gradient_layers[k]
             np.matmul(at.T, self._entered[k], out=to_weight)
-            at.sum(axis=0, out=to_bias)
+            np.matmul(ones, at, out=to_bias)  # less than half the time of a sum
             if k:
                 at = at @ self._online_layers[k][0]
                 at *= self._entered[k] > 0
