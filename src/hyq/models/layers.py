@@ -3,7 +3,7 @@
 On the way back through a network a layer waits for the gradient at its outputs, and the layer below
 waits for the one at its inputs. Nobody waits for the gradient in the weights, which is half of the
 work: it is a job for another thread (`hands.py`). PyTorch's own record of what to do on the way
-back is not needed, and keeping it took a tenth of an update's time.
+back is not kept.
 """
 
 import math
@@ -60,23 +60,28 @@ class Gradient:
         self.weight, self.bias = weight, bias
         self.lengths = torch.zeros(())
         """Of the gradient's rows, once it is all there."""
+        self._expected = 1
         self._parts: list[tuple[Tensor, Tensor]] = []
         self._lock = threading.Lock()
 
-    def take(self, weight: Tensor, bias: Tensor, of: int = 1) -> None:
-        """Take one `of` one or two parts: their sum is the same whichever comes first."""
+    def expect(self, parts: int) -> None:
+        """Begin anew: the gradient will come in one part or two."""
+        self._expected, self._parts = parts, []
+
+    def take(self, weight: Tensor, bias: Tensor) -> None:
+        """Take a part of the gradient: the sum of two is the same whichever comes first."""
         with self._lock:
             self._parts.append((weight, bias))
-            if len(self._parts) < of:
+            if len(self._parts) < self._expected:
                 return
-            if of == 1:
-                self.weight.copy_(weight)
-                self.bias.copy_(bias)
-            else:
-                (one, shift), (other, other_shift) = self._parts
-                torch.add(one, other, out=self.weight)
-                torch.add(shift, other_shift, out=self.bias)
-            self._parts = []
+        if self._expected == 1:
+            self.weight.copy_(weight)
+            self.bias.copy_(bias)
+        else:
+            (one, shift), (other, other_shift) = self._parts
+            torch.add(one, other, out=self.weight)
+            torch.add(shift, other_shift, out=self.bias)
+        self._parts = []
         self.measure()
 
     def measure(self) -> None:
@@ -117,10 +122,11 @@ class Convolution(nn.Conv2d):
             _, weight, bias = self._backward(rows, slopes, False)
             if self.input_scale != 1.0:
                 weight *= self.input_scale
-            self.gradient.take(weight, bias, of=len(pieces))
+            self.gradient.take(weight, bias)
 
         parts = 1 if below else 2
         pieces = list(zip(x.chunk(parts), at.chunk(parts), strict=True))
+        self.gradient.expect(len(pieces))
         for rows, slopes in pieces:
             later(partial(gradient, rows, slopes))
         return self._backward(x, at, True)[0] if below else at
@@ -194,7 +200,7 @@ class Dense(nn.Linear):
         """Return the outputs of a batch of vectors.
 
         The weights come first in the product: of its two sides the second is rearranged before it
-        is multiplied, and a batch is smaller. It took two thirds of the time of `linear`.
+        is multiplied, and a batch is smaller. It took three quarters of the time of `linear`.
         """
         return torch.addmm(self.bias[:, None], flat(self.weight), x.T).T
 
@@ -227,6 +233,7 @@ class Normalisation(nn.LayerNorm):
         at_inputs, weight, bias = torch.ops.aten.native_layer_norm_backward.default(
             at.to(exact.dtype), exact, shape, mean, scale, *parameters, [True, True, True]
         )
+        self.gradient.expect(1)
         self.gradient.take(weight, bias)
         returned: Tensor = at_inputs.to(x.dtype)
         return returned
