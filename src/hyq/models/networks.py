@@ -285,10 +285,7 @@ class TorchNetwork(nn.Module):
 
     def outputs_of(self, scaled: torch.Tensor) -> torch.Tensor:
         """Return the outputs of observations that have been scaled."""
-        return self.outputs_at(walk(self.body_layers, scaled)[-1])
-
-    def outputs_at(self, features: torch.Tensor) -> torch.Tensor:
-        """Return the outputs of what comes out of the layers that all of them share."""
+        features = walk(self.body_layers, scaled)[-1]
         return self.combined([walk(head, features)[-1] for head in self.head_layers])
 
     def combined(self, heads: list[torch.Tensor]) -> torch.Tensor:

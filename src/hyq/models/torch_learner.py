@@ -119,10 +119,11 @@ class TorchLearner:
 
     def _room_for_gradients(self) -> list[Gradient]:
         """Tell the layers that learn where their gradients go."""
-        room = self._views(self._gradient)
+        room, gradients = self._views(self._gradient), []
         for name, layer in _with_weights(self._learning):
             layer.gradient = Gradient(room[f"{name}.weight"], room[f"{name}.bias"])
-        return [layer.gradient for _, layer in _with_weights(self._learning)]
+            gradients.append(layer.gradient)
+        return gradients
 
     def _scaled(self, observation: Array) -> Tensor:
         rows = torch.from_numpy(observation).to(self._device)
