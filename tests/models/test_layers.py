@@ -95,21 +95,6 @@ def test_the_way_back_does_not_wait_for_the_weights() -> None:
     torch.testing.assert_close(layer.gradient.weight, x.sum(0).expand(2, 3))
 
 
-def test_the_first_filters_gradient_is_shared_between_two() -> None:
-    jobs: list[Job] = []
-    layer = Convolution(1, 2, 2).requires_grad_(False)
-    make_room([layer])
-    x = torch.randn(4, 1, 5, 5)
-    outputs = layer.forward(x)
-    for below, expected in ((True, 1), (False, 2)):
-        jobs.clear()
-        layer.back(x, outputs, torch.ones_like(outputs), jobs.append, below)
-        assert len(jobs) == expected
-        for job in jobs:
-            job()
-        torch.testing.assert_close(layer.gradient.bias, torch.full((2,), 64.0))
-
-
 def test_normalisation_keeps_the_precision_of_what_enters_and_computes_in_its_own() -> None:
     rows = torch.randn(6, 8) * 100
     layer = Normalisation(8)

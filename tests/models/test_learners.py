@@ -368,6 +368,42 @@ def test_questions_asked_ahead_are_answered_by_the_target_network_of_the_step(th
         torch.set_num_threads(1)
 
 
+def test_a_new_target_network_does_not_ask_the_learning_one_again() -> None:
+    learner, rows = in_torch(IMAGES), observe(np.random.default_rng(5), IMAGES)
+    learn(learner, IMAGES, 1, 3)
+    questions = [Question(rows, True), Question(rows, False)]
+    learner.ask(questions, ahead=True)
+    learner.ask(questions)
+    before = [question.answer for question in questions]
+    learner.synchronise_target()
+    assert questions[0].answer is not before[0]
+    assert questions[1].answer is before[1]
+    outputs, answers = learner.forward(rows, questions)
+    for answer in answers:
+        np.testing.assert_allclose(answer, outputs, atol=1e-6)
+
+
+@pytest.mark.parametrize(("dueling", "extra"), [(True, 0), (True, 5), (False, 0), (False, 5)])
+def test_where_the_order_is_all_that_counts_values_are_shifted_together(
+    dueling: bool, extra: int
+) -> None:
+    described = network(dueling, extra)
+    rows = observe(np.random.default_rng(5), described)
+    for learner in (in_numpy(described), in_torch(described)):
+        learn(learner, described, 1, 3)
+        exact = learner.outputs(rows)
+        _, (asked,) = learner.forward(rows, [Question(rows, target=False, order_only=True)])
+        for ordered in (asked, learner.outputs(rows, order_only=True)):
+            shift = exact - ordered
+            np.testing.assert_allclose(
+                shift[:, :ACTIONS], shift[:, :1].repeat(ACTIONS, 1), atol=1e-6
+            )
+            np.testing.assert_allclose(ordered[:, ACTIONS:], exact[:, ACTIONS:], atol=1e-6)
+            np.testing.assert_array_equal(
+                ordered[:, :ACTIONS].argmax(axis=1), exact[:, :ACTIONS].argmax(axis=1)
+            )
+
+
 def test_the_norm_is_that_of_the_whole_gradient_and_clipping_keeps_to_it() -> None:
     ends = []
     for limit in (1e9, 0.05):

@@ -98,7 +98,7 @@ class TemporalDifference:
     def questions(self, batch: Batch) -> list[Question]:
         """Ask for f~(s', .) and, to choose the action, for f(s', .)."""
         following = batch.rows.next_observation
-        selecting = [Question(following, target=False)] if self.double else []
+        selecting = [Question(following, target=False, order_only=True)] if self.double else []
         return [Question(following, target=True), *selecting]
 
     def judge(self, outputs: FloatArray, answers: list[FloatArray], batch: Batch) -> Judged:
@@ -315,8 +315,10 @@ class Training:
         A random action may be held for longer than a step.
         """
         config = self.config
-        scores = self.objective.scores(self.learner.outputs(self.lanes.observation), self.actions)
-        if self._beginning.any():
+        promising = self._beginning.any()
+        outputs = self.learner.outputs(self.lanes.observation, order_only=not promising)
+        scores = self.objective.scores(outputs, self.actions)
+        if promising:
             self._promised[self._beginning] = scores.max(axis=1)[self._beginning]
             self._beginning[:] = False
         chance = np.full(config.lanes, config.epsilon(self.online_steps))
@@ -387,7 +389,8 @@ class Training:
         norm = self.learner.step(gradient, config.learning_rate(now))
         refuse_divergence(norm, REMEDY)
         if self._next is not None:
-            self._next.result()  # has been drawn, whoever did it
+            _, ahead = self._next.result()  # has been drawn, whoever did it
+            self.learner.ask(ahead)  # the parameters stay as they are until its own step
         batch.prioritise(judged.td_error)
         self._learned.append((batch.offline, judged.td_error, judged.value, norm))
 

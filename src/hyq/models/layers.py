@@ -7,9 +7,7 @@ back is not kept.
 """
 
 import math
-import threading
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Protocol
 
 import torch
@@ -60,28 +58,11 @@ class Gradient:
         self.weight, self.bias = weight, bias
         self.lengths = torch.zeros(())
         """Of the gradient's rows, once it is all there."""
-        self._expected = 1
-        self._parts: list[tuple[Tensor, Tensor]] = []
-        self._lock = threading.Lock()
-
-    def expect(self, parts: int) -> None:
-        """Begin anew: the gradient will come in one part or two."""
-        self._expected, self._parts = parts, []
 
     def take(self, weight: Tensor, bias: Tensor) -> None:
-        """Take a part of the gradient: the sum of two is the same whichever comes first."""
-        with self._lock:
-            self._parts.append((weight, bias))
-            if len(self._parts) < self._expected:
-                return
-        if self._expected == 1:
-            self.weight.copy_(weight)
-            self.bias.copy_(bias)
-        else:
-            (one, shift), (other, other_shift) = self._parts
-            torch.add(one, other, out=self.weight)
-            torch.add(shift, other_shift, out=self.bias)
-        self._parts = []
+        """Take the gradient from elsewhere."""
+        self.weight.copy_(weight)
+        self.bias.copy_(bias)
         self.measure()
 
     def measure(self) -> None:
@@ -112,23 +93,15 @@ class Convolution(nn.Conv2d):
         return conv2d(x, weight, self.bias, self.stride)
 
     def back(self, x: Tensor, outputs: Tensor, at: Tensor, later: Later, below: bool) -> Tensor:
-        """Return the gradient at the inputs.
+        """Return the gradient at the inputs."""
 
-        The weights of the first layer come last, when nobody has anything else to do: two may
-        share them.
-        """
-
-        def gradient(rows: Tensor, slopes: Tensor) -> None:
-            _, weight, bias = self._backward(rows, slopes, False)
+        def gradient() -> None:
+            _, weight, bias = self._backward(x, at, False)
             if self.input_scale != 1.0:
                 weight *= self.input_scale
             self.gradient.take(weight, bias)
 
-        parts = 1 if below else 2
-        pieces = list(zip(x.chunk(parts), at.chunk(parts), strict=True))
-        self.gradient.expect(len(pieces))
-        for rows, slopes in pieces:
-            later(partial(gradient, rows, slopes))
+        later(gradient)
         return self._backward(x, at, True)[0] if below else at
 
     def _backward(self, x: Tensor, at: Tensor, inputs: bool) -> tuple[Tensor, ...]:
@@ -233,7 +206,6 @@ class Normalisation(nn.LayerNorm):
         at_inputs, weight, bias = torch.ops.aten.native_layer_norm_backward.default(
             at.to(exact.dtype), exact, shape, mean, scale, *parameters, [True, True, True]
         )
-        self.gradient.expect(1)
         self.gradient.take(weight, bias)
         returned: Tensor = at_inputs.to(x.dtype)
         return returned

@@ -48,6 +48,8 @@ class Question:
     observation: Array
     target: bool
     """Whether the target network is asked, or the one that learns."""
+    order_only: bool = False
+    """Whether the order of a row's Q-values is all that counts: they may be shifted together."""
     inputs: Any = None
     """The observations as the learner's layers want them, once they are."""
     answer: Errand[FloatArray] | None = None
@@ -67,8 +69,8 @@ class Learner(Protocol):
         """Who does the work; others may hand them jobs as well."""
         ...
 
-    def outputs(self, observation: Array) -> FloatArray:
-        """Return the outputs (rows, columns) under the current parameters."""
+    def outputs(self, observation: Array, order_only: bool = False) -> FloatArray:
+        """Return the outputs (rows, columns) under the current parameters, as `Question` has it."""
         ...
 
     def ask(self, questions: Sequence[Question], *, ahead: bool = False) -> None:

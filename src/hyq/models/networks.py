@@ -7,6 +7,7 @@ PyTorch module. How they learn is in `vector_learner.py` and `torch_learner.py`.
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, cast
 
 import gymnasium as gym
@@ -146,14 +147,19 @@ class Network:
         values = (1, self.actions) if self.spec.dueling else (self.actions,)
         return values + ((self.extra_outputs,) if self.extra_outputs else ())
 
-    def at_heads(self, gradient: FloatArray) -> FloatArray:
-        """Return the gradient at the heads, side by side, given the one at the outputs."""
+    @cached_property
+    def mixing(self) -> FloatArray | None:
+        """The matrix (outputs, heads) that makes outputs of the heads; none if they are the same.
+
+        Dueling is linear in V and A, so it takes one product, and its way back another.
+        """
         if not self.spec.dueling:
-            return gradient
-        total = gradient[:, : self.actions].sum(axis=1, keepdims=True)
-        at = np.concatenate((total, gradient), axis=1)
-        at[:, 1 : 1 + self.actions] -= total / self.actions
-        return at
+            return None
+        mixing = np.eye(self.actions + self.extra_outputs, sum(self.heads), k=1, dtype=np.float32)
+        q = mixing[: self.actions, : 1 + self.actions]
+        q -= np.float32(1 / self.actions)
+        q[:, 0] = 1.0
+        return mixing
 
     def module(self) -> "TorchNetwork":
         """Build the network in PyTorch, with weights yet to be set."""
@@ -248,7 +254,9 @@ class TorchNetwork(nn.Module):
             for head in self.heads
         ]
         self.body_learns = bool(list(self.body.parameters()))
-        self.dueling = spec.dueling
+        self.dueling = network.mixing is not None
+        if network.mixing is not None:
+            self.register_buffer("mixing", torch.from_numpy(network.mixing), persistent=False)
         self.image_shape = network.image_shape if spec.convolutions else None
         self.colours_last = network.colours_last
         self.shifts = bool(network.scaling.shift.any())
@@ -283,18 +291,21 @@ class TorchNetwork(nn.Module):
             observation = observation - self.get_buffer("shift")
         return (observation * scale).to(precision)
 
-    def outputs_of(self, scaled: torch.Tensor) -> torch.Tensor:
-        """Return the outputs of observations that have been scaled."""
+    def outputs_of(self, scaled: torch.Tensor, order_only: bool = False) -> torch.Tensor:
+        """Return the outputs of observations that have been scaled; see `heads_for`."""
         features = walk(self.body_layers, scaled)[-1]
-        return self.combined([walk(head, features)[-1] for head in self.head_layers])
+        return self.combined([walk(head, features)[-1] for head in self.heads_for(order_only)])
+
+    def heads_for(self, order_only: bool) -> list[list[Layer]]:
+        """Return the heads to ask. Where only the order of Q-values counts, V can be left out."""
+        return self.head_layers[1:] if order_only and self.dueling else self.head_layers
 
     def combined(self, heads: list[torch.Tensor]) -> torch.Tensor:
-        """Put together what the heads say, in float32; `Network.at_heads` is the way back."""
-        outputs = [head.float() for head in heads]
-        if self.dueling:
-            value, advantage = outputs[:2]
-            outputs[:2] = [value + advantage - advantage.mean(-1, keepdim=True)]
-        return torch.cat(outputs, -1) if len(outputs) > 1 else outputs[0]
+        """Put together, in float32, what all heads say or all but V."""
+        outputs = (torch.cat(heads, -1) if len(heads) > 1 else heads[0]).float()
+        if self.dueling and len(heads) == len(self.head_layers):
+            return outputs @ self.get_buffer("mixing").T
+        return outputs
 
     def _as_image(self, observation: torch.Tensor) -> torch.Tensor:
         """Arrange frames, colours and pixels taken together as channels, which come last in memory.

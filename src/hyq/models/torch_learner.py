@@ -129,10 +129,10 @@ class TorchLearner:
         rows = torch.from_numpy(observation).to(self._device)
         return self._learning.scaled(rows, self._precision)
 
-    def outputs(self, observation: Array) -> FloatArray:
-        """Return the outputs (rows, columns) under the current parameters."""
+    def outputs(self, observation: Array, order_only: bool = False) -> FloatArray:
+        """Return the outputs (rows, columns) under the current parameters, as `Question` has it."""
         with self.hands:
-            return _array(self._learning.outputs_of(self._scaled(observation)))
+            return _array(self._learning.outputs_of(self._scaled(observation), order_only))
 
     def ask(self, questions: Sequence[Question], *, ahead: bool = False) -> None:
         """Begin to answer questions; ahead of its step, only those to the target network."""
@@ -157,7 +157,7 @@ class TorchLearner:
             if isinstance(layer, Rectifier):  # with it, a layer is done
                 yield
         heads = []
-        for head in module.head_layers:
+        for head in module.heads_for(question.order_only):
             heads.append(walk(head, features)[-1])
             yield
         return _array(module.combined(heads))
@@ -192,7 +192,8 @@ class TorchLearner:
     def _walk_back(self, gradient: FloatArray) -> None:
         """Fill the gradient in the parameters from that in the outputs of `forward`."""
         module, later = self._learning, self.hands.later
-        at_heads = torch.from_numpy(self._network.at_heads(gradient))
+        mixing = self._network.mixing
+        at_heads = torch.from_numpy(gradient if mixing is None else gradient @ mixing)
         parts = torch.split(
             at_heads.to(self._device, self._precision), list(self._network.heads), dim=1
         )
@@ -231,7 +232,7 @@ class TorchLearner:
     def synchronise_target(self) -> None:
         """Copy the parameters to the target network, and ask it again what it is being asked."""
         for question in self._ahead:
-            if question.answer is not None:
+            if question.target and question.answer is not None:
                 question.answer.give_up()
                 question.answer = None
         self._target.copy_(self._online)

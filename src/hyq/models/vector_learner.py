@@ -51,15 +51,15 @@ class VectorLearner:
             pairs.append((weight, flat[start : (start := start + units)]))
         return pairs
 
-    def outputs(self, observation: Array) -> FloatArray:
-        """Return the outputs (rows, columns) under the current parameters."""
+    def outputs(self, observation: Array, order_only: bool = False) -> FloatArray:
+        """Return the outputs (rows, columns) under the current parameters, exact in any case."""
         return self._forward(self._online_layers, observation)[0]
 
     def _forward(
         self, layers: list[tuple[FloatArray, FloatArray]], observation: Array
     ) -> tuple[FloatArray, list[FloatArray]]:
         """Return the outputs and what entered each layer."""
-        scaling, actions = self._network.scaling, self._network.actions
+        scaling, mixing = self._network.scaling, self._network.mixing
         x = (observation - scaling.shift) * scaling.scale
         entered = [x.reshape(len(x), -1).astype(np.float32, copy=False)]
         for weight, bias in layers[:-1]:
@@ -69,10 +69,8 @@ class VectorLearner:
         weight, bias = layers[-1]
         outputs = entered[-1] @ weight.T
         outputs += bias
-        if self._network.spec.dueling:
-            value, outputs = outputs[:, :1], outputs[:, 1:]
-            advantage = outputs[:, :actions]
-            advantage += value - advantage.sum(axis=1, keepdims=True) / actions
+        if mixing is not None:
+            outputs = outputs @ mixing.T
         return outputs, entered
 
     def ask(self, questions: Sequence[Question], *, ahead: bool = False) -> None:
@@ -124,7 +122,8 @@ class VectorLearner:
 
     def _backward(self, at_outputs: FloatArray) -> None:
         """Fill the flat gradient from the gradient at the outputs."""
-        at, ones = self._network.at_heads(at_outputs), np.ones(len(at_outputs), np.float32)
+        mixing, ones = self._network.mixing, np.ones(len(at_outputs), np.float32)
+        at = at_outputs if mixing is None else at_outputs @ mixing
         for k in reversed(range(len(self._entered))):
             to_weight, to_bias = self._gradient_layers[k]
             np.matmul(at.T, self._entered[k], out=to_weight)
