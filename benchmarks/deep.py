@@ -7,8 +7,8 @@ ratios: environment steps a second of hyq, Stable-Baselines3, TorchRL and d3rlpy
 environment, network, batch and number of updates a step, on CartPole and on Montezuma's Revenge
 with the paper's settings (with its dueling network and without, each held against peers alike);
 the share of the arithmetic limit that an update reaches (its floating-point operations over the
-rate of a large matrix product); the memory of 2^20 Atari transitions; the time to draw a batch
-from them, and to draw and re-prioritise 32 of 2^20 slots.
+rate of a large matrix product in the same precision); the memory of 2^20 Atari transitions; the
+time to draw a batch from them, and to draw and re-prioritise 32 of 2^20 slots.
 """
 
 import os
@@ -41,6 +41,7 @@ from hyq.data.priorities import Priorities
 from hyq.data.replay import Replay
 from hyq.envs.make import VectorEnv, make_lanes
 from hyq.experiments.records import circumstances
+from hyq.models.make import has_bfloat16
 from hyq.models.networks import NATURE, NetworkSpec
 
 Problem = Literal["cartpole", "montezuma"]
@@ -161,22 +162,23 @@ def measure(problem: Problem, variant: Variant, seconds: float, threads: int) ->
     }
 
 
-def matmul_rate(threads: int, size: int = 1024) -> float:
-    """Return the floating-point operations a second of a large product of float32 matrices."""
-    torch.set_num_threads(threads)
-    left, right = torch.randn(size, size), torch.randn(size, size)
+def matmul_rate(precision: torch.dtype, size: int = 1024) -> float:
+    """Return the floating-point operations a second of a large product of matrices, by a thread."""
+    torch.set_num_threads(1)
+    left, right = torch.randn(2, size, size).to(precision)
     return 2 * size**3 / _median(lambda: left @ right, repeats=30)
 
 
-def update_operations(batch: int, double: bool, dueling: bool) -> float:
-    """Count what an update of the Nature network costs: a product and a sum for every weight used.
+def update_operations(batch: int) -> float:
+    """Count what an update of *full* costs: a product and a sum for every weight used.
 
-    Going back costs twice going forward, less the first layer's gradient in its input.
+    Going back costs twice going forward, less the first layer's gradient in its input; double
+    Q-learning's question leaves out V.
     """
-    first = 20 * 20 * 32 * 8 * 8 * 4
-    rest = 9 * 9 * 64 * 4 * 4 * 32 + 7 * 7 * 64 * 3 * 3 * 64 + 3136 * 512 * (1 + dueling)
-    forward = first + rest
-    return 2 * batch * (forward * (2 + double) + 2 * rest + first)
+    first, stream = 20 * 20 * 32 * 8 * 8 * 4, 3136 * 512
+    rest = 9 * 9 * 64 * 4 * 4 * 32 + 7 * 7 * 64 * 3 * 3 * 64 + 2 * stream
+    forward, selecting, back = first + rest, first + rest - stream, first + 2 * rest
+    return 2 * batch * (2 * forward + selecting + back)
 
 
 def _median(work: Callable[[], object], repeats: int) -> float:
@@ -355,7 +357,8 @@ def main(
         return
     chosen = list(problems)
     stored = storage()
-    rate = matmul_rate(1)
+    precision = torch.bfloat16 if has_bfloat16("cpu") else torch.float32  # as hyq chooses
+    rate = matmul_rate(precision)
     results = compare(peers, chosen, rounds, seconds, list(threads)) if peers else []
     ratios = show(results, chosen)
     full = [
@@ -363,12 +366,13 @@ def main(
     ]
     figures: dict[str, Any] = {
         **stored,
+        "precision": str(precision).removeprefix("torch."),
         "matmul_gigaflops_one_thread": rate / 1e9,
         "over_fastest_peer": ratios,
         "results": results,
     }
     for row in full:
-        needed = update_operations(32, double=True, dueling=True) / (rate * row["threads"])
+        needed = update_operations(32) / (rate * row["threads"])
         figures[f"share_of_arithmetic_limit_{row['threads']}_threads"] = (
             1000 * needed / row["update_ms"]
         )
