@@ -78,7 +78,10 @@ class Objective(Protocol):
         ...
 
     def scores(self, outputs: FloatArray, actions: int) -> FloatArray:
-        """Return what the greedy policy maximises."""
+        """Return what the greedy policy maximises.
+
+        The Q-values of a row may be shifted together, as where only their order is asked for.
+        """
         ...
 
 
