@@ -21,6 +21,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -41,6 +42,7 @@ from hyq.data.priorities import Priorities
 from hyq.data.replay import Replay
 from hyq.envs.make import VectorEnv, make_lanes
 from hyq.experiments.records import circumstances
+from hyq.models.learners import Precision
 from hyq.models.make import has_bfloat16
 from hyq.models.networks import NATURE, NetworkSpec
 
@@ -133,12 +135,13 @@ def random_logs(problem: Problem, transitions: int = 10_000) -> Episodes:
     return Episodes.of(episodes, {"behaviour": "random"})
 
 
-def measure(problem: Problem, variant: Variant, seconds: float, threads: int) -> dict[str, Any]:
+def measure(
+    problem: Problem, variant: Variant, seconds: float, threads: int, precision: Precision
+) -> dict[str, Any]:
     """Time one window of training, after warming up."""
     torch.set_num_threads(threads)
-    training = Training(
-        settings(problem, variant), lanes_of(problem, 1), random_logs(problem), Streams(0)
-    )
+    config = replace(settings(problem, variant), precision=precision)
+    training = Training(config, lanes_of(problem, 1), random_logs(problem), Streams(0))
     reports = training.run()
     warm = time.perf_counter() + 8.0
     while training.updates < 20 or time.perf_counter() < warm:
@@ -340,6 +343,7 @@ def main(
     problems: tuple[Problem, ...] = ("cartpole", "montezuma"),
     out: Path | None = None,
     only: tuple[Problem, Variant] | None = None,
+    precision: Precision = "auto",
 ) -> None:
     """Compare deep Hy-Q with its peers.
 
@@ -351,14 +355,15 @@ def main(
         problems: What to learn.
         out: File for the results, as JSON.
         only: Time one variant on one problem, and print one line of JSON.
+        precision: With `only`, the arithmetic of the layers.
     """
     if only is not None:
-        print(json.dumps(measure(*only, seconds, threads[0])))
+        print(json.dumps(measure(*only, seconds, threads[0], precision)))
         return
     chosen = list(problems)
     stored = storage()
-    precision = torch.bfloat16 if has_bfloat16("cpu") else torch.float32  # as hyq chooses
-    rate = matmul_rate(precision)
+    chosen_precision = torch.bfloat16 if has_bfloat16("cpu") else torch.float32  # by `auto`
+    rate = matmul_rate(chosen_precision)
     results = compare(peers, chosen, rounds, seconds, list(threads)) if peers else []
     ratios = show(results, chosen)
     full = [
@@ -366,7 +371,7 @@ def main(
     ]
     figures: dict[str, Any] = {
         **stored,
-        "precision": str(precision).removeprefix("torch."),
+        "precision": str(chosen_precision).removeprefix("torch."),
         "matmul_gigaflops_one_thread": rate / 1e9,
         "over_fastest_peer": ratios,
         "results": results,

@@ -161,6 +161,10 @@ class Network:
         q[:, 0] = 1.0
         return mixing
 
+    def at_heads(self, gradient: FloatArray) -> FloatArray:
+        """Return the gradient at the heads, side by side, given the one at the outputs."""
+        return gradient if self.mixing is None else gradient @ self.mixing
+
     def module(self) -> "TorchNetwork":
         """Build the network in PyTorch, with weights yet to be set."""
         return TorchNetwork(self)

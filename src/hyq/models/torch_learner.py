@@ -192,8 +192,7 @@ class TorchLearner:
     def _walk_back(self, gradient: FloatArray) -> None:
         """Fill the gradient in the parameters from that in the outputs of `forward`."""
         module, later = self._learning, self.hands.later
-        mixing = self._network.mixing
-        at_heads = torch.from_numpy(gradient if mixing is None else gradient @ mixing)
+        at_heads = torch.from_numpy(self._network.at_heads(gradient))
         parts = torch.split(
             at_heads.to(self._device, self._precision), list(self._network.heads), dim=1
         )

@@ -122,8 +122,7 @@ class VectorLearner:
 
     def _backward(self, at_outputs: FloatArray) -> None:
         """Fill the flat gradient from the gradient at the outputs."""
-        mixing, ones = self._network.mixing, np.ones(len(at_outputs), np.float32)
-        at = at_outputs if mixing is None else at_outputs @ mixing
+        at, ones = self._network.at_heads(at_outputs), np.ones(len(at_outputs), np.float32)
         for k in reversed(range(len(self._entered))):
             to_weight, to_bias = self._gradient_layers[k]
             np.matmul(at.T, self._entered[k], out=to_weight)
