@@ -16,14 +16,14 @@ from typing import get_args
 
 import tyro
 
-from hyq.algos.hyq_fqi import HyQ
 from hyq.core.seeding import Streams
 from hyq.envs.combination_lock import CombinationLockVector, lock_parameters
-from hyq.experiments.lock import SOLVED_SHARE, examine
-from hyq.experiments.methods import hyq
-from hyq.experiments.specs import LockRun
 from hyq.experts.lock import LockData
-from hyq.models.block import BlockClass, BlockFunction
+from hyq.fqi.block import BlockClass, BlockFunction
+from hyq.fqi.hyq_fqi import HyQ
+from hyq.runs.lock import SOLVED_SHARE, examine
+from hyq.runs.methods import hyq
+from hyq.runs.specs import LockRun
 
 
 def variants(algorithm: HyQ[BlockFunction]) -> dict[str, HyQ[BlockFunction]]:

@@ -27,7 +27,7 @@ from hyq.coverage.inspect import inspect_dataset
 from hyq.coverage.policy import save_policy
 from hyq.envs.combination_lock import LockSpec
 from hyq.experts.lock import lock_dataset
-from hyq.models.block import BlockFunction
+from hyq.fqi.block import BlockFunction
 
 HORIZON = 100
 SECONDS, GIGABYTES = 30.0, 1.0

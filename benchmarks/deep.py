@@ -41,10 +41,10 @@ from hyq.data.episodes import Episode, Episodes
 from hyq.data.priorities import Priorities
 from hyq.data.replay import Replay
 from hyq.envs.make import VectorEnv, make_lanes
-from hyq.experiments.records import circumstances
 from hyq.models.learners import Precision
 from hyq.models.make import has_bfloat16
 from hyq.models.networks import NATURE, NetworkSpec
+from hyq.runs.records import circumstances
 
 Problem = Literal["cartpole", "montezuma"]
 Variant = Literal["full", "dueling", "plain"]

@@ -25,14 +25,14 @@ import numpy as np
 import torch
 import tyro
 
-from hyq.algos.hyq_fqi import HyQ, HyQConfig
 from hyq.core.seeding import Streams
 from hyq.core.targets import softmax
 from hyq.core.types import FloatArray
 from hyq.envs.combination_lock import CombinationLockVector, LockSpec, lock_parameters
 from hyq.experts.lock import LockData, lock_dataset
-from hyq.models import block
-from hyq.models.block import BlockClass
+from hyq.fqi import block
+from hyq.fqi.block import BlockClass
+from hyq.fqi.hyq_fqi import HyQ, HyQConfig
 
 LOCK = LockSpec(horizon=100)
 

@@ -19,9 +19,9 @@ from hyq.data.dataset import Dataset
 from hyq.data.episodes import Episodes
 from hyq.data.logs import Logs
 from hyq.envs.make import EnvFactory, VectorEnv, make_lanes
-from hyq.experiments.deep_data import fitting, named_logs
 from hyq.models.policy import DeepPolicy, check_free_for_policy
 from hyq.rollout import lanes_to_play, play
+from hyq.runs.deep_data import fitting, named_logs
 
 
 def train(

@@ -34,7 +34,7 @@ from hyq.data.hybrid import Batch
 from hyq.envs.make import make_lanes
 from hyq.models.learners import AdamSettings
 from hyq.models.networks import NORMALISED_CONVOLUTIONS, NetworkSpec
-from tests.algos.chain import GAMMA, Chain, chain_logs, optimal_q
+from tests.fqi.chain import GAMMA, Chain, chain_logs, optimal_q
 
 ROWS, OFFLINE, ACTIONS, FEATURES = 40, 15, 3, 6
 Loss = Literal["huber", "squared"]

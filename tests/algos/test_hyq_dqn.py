@@ -29,7 +29,7 @@ from hyq.models.networks import SMALL_CONVOLUTIONS, NetworkSpec
 from hyq.models.torch_learner import TorchLearner
 from hyq.models.vector_learner import VectorLearner
 from hyq.rollout import Outcome, VectorEnv
-from tests.algos.chain import GAMMA, Chain, chain_logs, optimal_q
+from tests.fqi.chain import GAMMA, Chain, chain_logs, optimal_q
 from tests.test_lanes import Diary
 
 SMALL = DeepConfig(

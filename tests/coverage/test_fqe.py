@@ -14,11 +14,11 @@ from hyq.coverage.policy import load_policy, save_policy
 from hyq.data.dataset import Dataset
 from hyq.envs.linear import LinearMDPEnv, random_linear_mdp
 from hyq.envs.tabular import TabularEnv
-from hyq.models.linear import LinearFunction
-from hyq.models.mlp import MLPFunction
+from hyq.fqi.linear import LinearFunction
+from hyq.fqi.mlp import MLPFunction
+from hyq.fqi.tabular import TabularFunction
 from hyq.models.networks import InputScaling, Network, NetworkSpec
 from hyq.models.policy import DeepPolicy
-from hyq.models.tabular import TabularFunction
 from hyq.rollout import lockstep
 
 

@@ -15,7 +15,6 @@ from gymnasium.envs.registration import EnvSpec
 from hyq.core.errors import HyqError
 from hyq.core.types import Array, FloatArray, IntArray, Transitions
 from hyq.coverage import scan, stream
-from hyq.coverage.bounds import condition_numbers
 from hyq.coverage.estimate import (
     Counts,
     Covariance,
@@ -31,20 +30,21 @@ from hyq.coverage.inspection import Inspection, easier
 from hyq.coverage.policy import load_policy, save_policy
 from hyq.coverage.scan import DistinctCounter, effective_dimension, row_hashes
 from hyq.coverage.support import unsupported
-from hyq.coverage.transfer import linear_transfer, tabular_transfer
 from hyq.data.dataset import Dataset
 from hyq.envs.batched import BatchedEnv
 from hyq.envs.combination_lock import CombinationLockVector, LockSpec, lock_parameters
 from hyq.envs.linear import make_linear_mdp_vector
 from hyq.envs.tabular import make_tabular_vector
 from hyq.experts.lock import lock_dataset, lock_provenance
-from hyq.models.base import DiscreteValueFunction
-from hyq.models.block import BlockFunction
-from hyq.models.linear import ConvexLinearFunction, LinearFunction, Polytope
-from hyq.models.mlp import MLPClass, MLPFunction
-from hyq.models.stack import StackMember
-from hyq.models.tabular import TabularFunction
+from hyq.fqi.block import BlockFunction
+from hyq.fqi.classes import DiscreteValueFunction
+from hyq.fqi.linear import ConvexLinearFunction, LinearFunction, Polytope
+from hyq.fqi.mlp import MLPClass, MLPFunction
+from hyq.fqi.stack import StackMember
+from hyq.fqi.tabular import TabularFunction
 from hyq.rollout import lockstep
+from hyq.theory.bounds import condition_numbers
+from hyq.theory.transfer import linear_transfer, tabular_transfer
 
 Behaviour = Callable[[int, Array], Array]
 TABLE = np.random.default_rng(7).normal(size=(3, 3)).astype(np.float32)

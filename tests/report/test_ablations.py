@@ -11,10 +11,10 @@ from hyq.algos.deep_config import PRESETS, DeepConfig
 from hyq.cli import main
 from hyq.core.errors import HyqError
 from hyq.core.files import read_json, write_json
-from hyq.experiments.deep import DeepRun
-from hyq.experiments.launch import SuiteDirectory
-from hyq.experiments.suites import ABLATIONS, MONTEZUMA_PARAMETERS, ablation_suite
 from hyq.report.ablations import ablation_table, noise, read_ablations
+from hyq.runs.deep import DeepRun
+from hyq.runs.launch import SuiteDirectory
+from hyq.runs.suites import ABLATIONS, MONTEZUMA_PARAMETERS, ablation_suite
 from tests.report.test_montezuma_report import rows, write_run
 
 SUITE = ablation_suite(20_000)

@@ -7,10 +7,10 @@ import pytest
 
 from hyq.cli import main
 from hyq.core.errors import HyqError
-from hyq.experiments.launch import SuiteDirectory
-from hyq.experiments.suites import coverage_suite
 from hyq.report.datasets import SUCCESSIVE, Curve, read_curves
 from hyq.report.runs import RunResult
+from hyq.runs.launch import SuiteDirectory
+from hyq.runs.suites import coverage_suite
 from tests.report.test_montezuma_report import write_run
 
 SUITE = coverage_suite("full")

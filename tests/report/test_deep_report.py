@@ -11,13 +11,13 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from hyq.cli import main
 from hyq.commands.suites import report_suite
-from hyq.experiments import deep
-from hyq.experiments.deep import DeepRun
-from hyq.experiments.launch import SuiteDirectory, launch, pending
-from hyq.experiments.suites import Suite, deep_suite
-from hyq.experiments.trainings import Progress
 from hyq.report.deep import line
 from hyq.report.tensorboard import to_tensorboard
+from hyq.runs import deep
+from hyq.runs.deep import DeepRun
+from hyq.runs.launch import SuiteDirectory, launch, pending
+from hyq.runs.suites import Suite, deep_suite
+from hyq.runs.trainings import Progress
 
 TINY = DeepRun(
     env="MountainCar-v0",

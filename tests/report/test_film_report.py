@@ -13,11 +13,11 @@ from PIL import Image
 from hyq.cli import main
 from hyq.core.types import Array
 from hyq.envs.montezuma import FLOORS, room_place
-from hyq.experiments.deep import DeepRun
-from hyq.experiments.film import Film, Shot
 from hyq.report.film import STEPS_TO_SETTLE, animated, chosen_moments, film_title
 from hyq.report.rooms import RoomMap, draw_rooms
-from tests.experiments.test_film import expert_film, pixel_actor
+from hyq.runs.deep import DeepRun
+from hyq.runs.film import Film, Shot
+from tests.runs.test_film import expert_film, pixel_actor
 
 
 def story(rooms: dict[int, int], scores: dict[int, float], last: int = 100) -> list[Shot]:

@@ -14,9 +14,6 @@ from hyq.coverage.inspect import inspect_dataset
 from hyq.coverage.policy import save_policy
 from hyq.data.episodes import Episode, Episodes
 from hyq.envs.combination_lock import LockSpec
-from hyq.experiments import lock_coverage, theory
-from hyq.experiments.film import Actor, Scene, play_episodes
-from hyq.experiments.theory import Case, Plan
 from hyq.experts.lock import lock_dataset
 from hyq.models.networks import InputScaling, Network, NetworkSpec
 from hyq.models.policy import DeepPolicy
@@ -24,6 +21,9 @@ from hyq.report.episodes import EpisodesInspection, verdict
 from hyq.report.evaluate import evaluate
 from hyq.report.inspect import _ranking, data_inspect
 from hyq.report.theory import curve, read_rows, report_theory, reproduce_theory, slope
+from hyq.runs import lock_coverage, theory
+from hyq.runs.film import Actor, Scene, play_episodes
+from hyq.runs.theory import Case, Plan
 from tests.coverage.test_cells import mixture, roaming
 
 

@@ -10,23 +10,23 @@ import numpy as np
 import pytest
 
 import hyq.commands.suites
-import hyq.experiments.montezuma_suite
+import hyq.runs.montezuma_suite
 from hyq.cli import main
 from hyq.core.errors import HyqError
 from hyq.core.files import write_json
-from hyq.experiments.deep import DeepRun
-from hyq.experiments.film import Film
-from hyq.experiments.launch import Event, SuiteDirectory, execute
-from hyq.experiments.montezuma_suite import DATASETS, FILMS, films_to_make, read_datasets
-from hyq.experiments.rnd import RNDRun
-from hyq.experiments.runs import Run
-from hyq.experiments.suites import Suite, montezuma_suite
 from hyq.experts.montezuma import Recording
 from hyq.experts.montezuma_data import Recordings
 from hyq.experts.montezuma_statistics import Journey, journey
 from hyq.report.montezuma import Learned, MontezumaResult, learning_curves, table_rows
 from hyq.report.runs import RunResult, write_figure
-from tests.experiments.test_film import expert_film, pixel_actor
+from hyq.runs.deep import DeepRun
+from hyq.runs.film import Film
+from hyq.runs.launch import Event, SuiteDirectory, execute
+from hyq.runs.montezuma_suite import DATASETS, FILMS, films_to_make, read_datasets
+from hyq.runs.rnd import RNDRun
+from hyq.runs.runs import Run
+from hyq.runs.suites import Suite, montezuma_suite
+from tests.runs.test_film import expert_film, pixel_actor
 
 STEPS = 20_000
 SUITE = montezuma_suite(STEPS)
@@ -177,7 +177,7 @@ def test_one_command_runs_films_and_reports(
     chosen = Suite("montezuma", "Tiny", (tiny,))
     monkeypatch.setattr(hyq.commands.suites, "montezuma_suite", lambda online_steps: chosen)
     monkeypatch.setattr(hyq.commands.suites, "launch", launch_here)
-    monkeypatch.setattr(hyq.experiments.montezuma_suite, "FILM_EPISODES", 2)
+    monkeypatch.setattr(hyq.runs.montezuma_suite, "FILM_EPISODES", 2)
     out = SuiteDirectory.prepare(tmp_path / "suite", chosen).path
     write_json(out / DATASETS, {})
     assert main(["reproduce", "montezuma", "--workers", "1", "--out", str(out)]) == 0

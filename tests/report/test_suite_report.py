@@ -15,13 +15,13 @@ from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
 
 from hyq.core.errors import HyqError
-from hyq.experiments.launch import SuiteDirectory, launch
-from hyq.experiments.specs import LockRun
-from hyq.experiments.suites import Suite
 from hyq.report.figure import draw_suite
 from hyq.report.page import write_page
 from hyq.report.runs import RunResult
 from hyq.report.suite import SuiteResult, _lines, line_cells, suite_table
+from hyq.runs.launch import SuiteDirectory, launch
+from hyq.runs.specs import LockRun
+from hyq.runs.suites import Suite
 
 BASE = LockRun(horizon=5, offline_samples=1000, iterations=3)
 SUITE = Suite(

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from hyq.coverage.theorem import Setting, cumulative_bound, sample_complexity
 from hyq.report.theory import (
     EPSILON,
     Row,
@@ -15,6 +14,7 @@ from hyq.report.theory import (
     samples_promised,
     slopes,
 )
+from hyq.theory.theorem import Setting, cumulative_bound, sample_complexity
 
 
 def measured(iterations: int, cumulative: float, **other: object) -> Row:

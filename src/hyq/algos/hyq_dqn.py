@@ -19,7 +19,6 @@ from typing import Literal, Protocol
 
 import numpy as np
 
-from hyq.algos.base import Snapshot
 from hyq.algos.deep_config import DeepConfig
 from hyq.core.errors import HyqError, refuse_divergence
 from hyq.core.images import shrink
@@ -37,6 +36,7 @@ from hyq.data.hybrid import Batch, HybridReplay, Source
 from hyq.data.logs import Logs, check_logs
 from hyq.data.replay import Replay
 from hyq.envs.make import check_spaces
+from hyq.fqi.base import Snapshot
 from hyq.models.hands import Errand, Steps
 from hyq.models.learners import Question
 from hyq.models.make import make_learner

@@ -22,7 +22,6 @@ from typing import Any, Literal
 
 import numpy as np
 
-from hyq.algos.base import Snapshot
 from hyq.algos.hyq_dqn import Report
 from hyq.core.choices import check_choices, make_whole
 from hyq.core.errors import HyqError, refuse_divergence
@@ -31,6 +30,7 @@ from hyq.core.seeding import Streams
 from hyq.core.targets import softmax
 from hyq.core.types import Array, BoolArray, FloatArray, IntArray, below
 from hyq.envs.make import check_spaces
+from hyq.fqi.base import Snapshot
 from hyq.models.learners import AdamSettings
 from hyq.models.networks import (
     InputScaling,

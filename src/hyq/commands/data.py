@@ -9,7 +9,7 @@ from rich.table import Table
 
 from hyq.core.types import Transitions
 from hyq.data.episodes import Episodes
-from hyq.experiments.deep_data import described_names, named_logs
+from hyq.runs.deep_data import described_names, named_logs
 
 console = Console()
 

@@ -15,21 +15,21 @@ from rich.progress import TimeElapsedColumn
 from hyq.core.errors import HyqError
 from hyq.core.files import read_json
 from hyq.core.seeding import Streams
-from hyq.experiments.launch import Event, SuiteDirectory, launch, pending
-from hyq.experiments.montezuma_suite import (
-    DATASETS,
-    FILM_EPISODES,
-    films_to_make,
-    write_datasets,
-)
-from hyq.experiments.runs import Run
-from hyq.experiments.suites import SUITES, Preset, Suite, ablation_suite, montezuma_suite
 from hyq.report.ablations import report_ablations
 from hyq.report.datasets import report_datasets
 from hyq.report.figure import draw_suite
 from hyq.report.montezuma import report_montezuma
 from hyq.report.page import write_page
 from hyq.report.suite import SuiteResult, suite_table
+from hyq.runs.launch import Event, SuiteDirectory, launch, pending
+from hyq.runs.montezuma_suite import (
+    DATASETS,
+    FILM_EPISODES,
+    films_to_make,
+    write_datasets,
+)
+from hyq.runs.runs import Run
+from hyq.runs.suites import SUITES, Preset, Suite, ablation_suite, montezuma_suite
 
 console = Console()
 
@@ -127,7 +127,7 @@ def _run_suite(chosen: Suite, out: Path, workers: int, retry: bool, ray: str | N
 
 def _ray_launcher() -> Callable[..., Iterator[Event | None]]:
     try:
-        module = importlib.import_module("hyq.experiments.launch_ray")
+        module = importlib.import_module("hyq.runs.launch_ray")
     except ImportError:
         raise HyqError("--ray needs Ray: install it with pip install 'hyq[ray]'") from None
     launcher: Callable[..., Iterator[Event | None]] = module.launch_ray

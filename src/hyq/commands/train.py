@@ -9,18 +9,18 @@ from rich.console import Console
 
 from hyq.algos.deep_baselines import DEEP_METHODS, refuse_unused
 from hyq.core.errors import HyqError
-from hyq.experiments import deep, lock, rnd, runs, trainings
-from hyq.experiments.deep import DeepRun
-from hyq.experiments.methods import METHODS
-from hyq.experiments.records import RunDirectory
-from hyq.experiments.rnd import RNDRun
-from hyq.experiments.specs import LockRun
 from hyq.models.torch_learner import check_device
 from hyq.report.deep import deep_table, draw_deep_curves, watch_deep
 from hyq.report.lock import draw_learning_curves, result_table
 from hyq.report.rnd import watch_rnd
 from hyq.report.runs import RunResult, make_room
 from hyq.report.tensorboard import check_tensorboard, to_tensorboard
+from hyq.runs import deep, lock, rnd, runs, trainings
+from hyq.runs.deep import DeepRun
+from hyq.runs.methods import METHODS
+from hyq.runs.records import RunDirectory
+from hyq.runs.rnd import RNDRun
+from hyq.runs.specs import LockRun
 
 console = Console()
 RND_SUMMARY = "PPO with a bonus for what a random network's predictor does not know yet; no logs"

@@ -17,8 +17,8 @@ from torch.nn.functional import linear, relu
 from hyq.core.errors import HyqError
 from hyq.core.types import Array, FloatArray, IntArray
 from hyq.coverage.policy import SavedPolicy
-from hyq.models.block import BlockFunction
-from hyq.models.mlp import MLPFunction
+from hyq.fqi.block import BlockFunction
+from hyq.fqi.mlp import MLPFunction
 
 FeatureKind = Literal["raw", "fourier", "network"]
 

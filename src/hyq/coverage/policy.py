@@ -18,14 +18,14 @@ from safetensors.numpy import load, save
 from hyq.core.errors import HyqError
 from hyq.core.files import new_directory, write_bytes
 from hyq.core.types import Array
-from hyq.models.base import ValueFunction
-from hyq.models.block import BlockFunction, Encoding
-from hyq.models.finite import FiniteFunction
-from hyq.models.linear import LinearFunction
-from hyq.models.mlp import MLPFunction
+from hyq.fqi.block import BlockFunction, Encoding
+from hyq.fqi.classes import ValueFunction
+from hyq.fqi.finite import FiniteFunction
+from hyq.fqi.linear import LinearFunction
+from hyq.fqi.mlp import MLPFunction
+from hyq.fqi.stack import StackMember
+from hyq.fqi.tabular import TabularFunction
 from hyq.models.policy import DESCRIPTION
-from hyq.models.stack import StackMember
-from hyq.models.tabular import TabularFunction
 
 DEEP_PLACES = (".", "best", "last")
 """Where a deep policy, or a run that trains one, has its description."""

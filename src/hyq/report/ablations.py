@@ -10,8 +10,8 @@ from rich.table import Table
 
 from hyq.core.errors import HyqError
 from hyq.core.files import read_json
-from hyq.experiments.suites import ABLATIONS, ablation_suite
 from hyq.report.runs import RunResult, write_figure
+from hyq.runs.suites import ABLATIONS, ablation_suite
 
 WHOLE = next(iter(ABLATIONS))
 PAPER = next(name for name, settings in ABLATIONS.items() if "preset" in settings)

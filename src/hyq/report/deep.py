@@ -14,9 +14,9 @@ from rich.progress import BarColumn, TextColumn, TimeElapsedColumn, TimeRemainin
 from rich.progress import Progress as Bar
 from rich.table import Table
 
-from hyq.experiments.deep import DeepRun
-from hyq.experiments.trainings import Progress
 from hyq.report.runs import RunResult, write_figure
+from hyq.runs.deep import DeepRun
+from hyq.runs.trainings import Progress
 
 HEADER = (
     f"{'steps':>10} {'steps/s':>8} {'return':>9} {'recent':>9} {'logs':>5} "

@@ -17,10 +17,10 @@ from hyq.coverage.features import FeatureKind
 from hyq.coverage.fqe import evaluate_saved
 from hyq.coverage.policy import holds_deep_policy, policy_file
 from hyq.data.episodes import Episodes
-from hyq.experiments.deep_data import named_logs
-from hyq.experiments.film import Actor, find_policy, play_returns
-from hyq.experiments.records import RunDirectory, is_run
 from hyq.models.policy import DeepPolicy
+from hyq.runs.deep_data import named_logs
+from hyq.runs.film import Actor, find_policy, play_returns
+from hyq.runs.records import RunDirectory, is_run
 
 BY_STEP, DEEP = 100, 8
 """Resamples behind an interval: regressions by step are quick, networks are not."""

@@ -18,10 +18,10 @@ from rich.table import Table
 from hyq.core.errors import HyqError
 from hyq.core.files import write_bytes
 from hyq.core.types import Array
-from hyq.experiments.film import FILE, Actor, Film, Kept, Shot, play_film, replay
 from hyq.report.rooms import RoomMap, draw_rooms
 from hyq.report.runs import write_figure
 from hyq.report.suite import method_name
+from hyq.runs.film import FILE, Actor, Film, Kept, Shot, play_film, replay
 
 STRIP, CLIP, ROOMS = "strip.png", "clip.gif", "rooms.png"
 PICTURES_A_ROW = 6

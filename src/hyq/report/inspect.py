@@ -28,10 +28,10 @@ from hyq.coverage.inspection import Inspection, easier, ranked, too_close
 from hyq.coverage.policy import holds_deep_policy
 from hyq.data.episodes import FORMAT as EPISODES_FORMAT
 from hyq.data.episodes import Episodes
-from hyq.experiments.deep_data import dataset_names, named_logs
-from hyq.experiments.film import Actor, play_episodes
 from hyq.report.episodes import EpisodesInspection, print_episodes, write_episodes_page
 from hyq.report.runs import make_room
+from hyq.runs.deep_data import dataset_names, named_logs
+from hyq.runs.film import Actor, play_episodes
 
 SIGNS = {"good": "green", "note": "cyan", "warning": "yellow", "error": "red"}
 BLUE, RED, GREY = "#1f6f8b", "#d1495b", "#888888"

@@ -16,8 +16,14 @@ from rich.table import Table
 from hyq.core.errors import HyqError
 from hyq.core.files import read_json, write_bytes
 from hyq.core.types import FloatArray
-from hyq.experiments.film import Film
-from hyq.experiments.montezuma_suite import (
+from hyq.report.figure import COLOURS
+from hyq.report.film import CLIP, STRIP, draw_film, film_map
+from hyq.report.page import failures_section, made_section
+from hyq.report.rooms import RoomMap, draw_rooms
+from hyq.report.runs import RunResult, write_figure
+from hyq.report.suite import method_name
+from hyq.runs.film import Film
+from hyq.runs.montezuma_suite import (
     DATASETS,
     FILMS,
     DatasetFacts,
@@ -25,13 +31,7 @@ from hyq.experiments.montezuma_suite import (
     read_datasets,
     read_film,
 )
-from hyq.experiments.suites import OFFLINE_METHODS
-from hyq.report.figure import COLOURS
-from hyq.report.film import CLIP, STRIP, draw_film, film_map
-from hyq.report.page import failures_section, made_section
-from hyq.report.rooms import RoomMap, draw_rooms
-from hyq.report.runs import RunResult, write_figure
-from hyq.report.suite import method_name
+from hyq.runs.suites import OFFLINE_METHODS
 
 METHODS = ("hyq", "dqfd", "rnd", "cql", "bc")
 """In the order of the table and the legend."""

@@ -5,9 +5,9 @@ from typing import Any
 
 from rich.console import Console
 
-from hyq.experiments.rnd import RNDRun
-from hyq.experiments.trainings import Progress
 from hyq.report.deep import cell, speed, watch_training
+from hyq.runs.rnd import RNDRun
+from hyq.runs.trainings import Progress
 
 HEADER = (
     f"{'steps':>10} {'steps/s':>8} {'return':>9} {'recent':>9} {'novelty':>8} "

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from hyq.core.errors import HyqError
 from hyq.core.files import write_bytes
-from hyq.experiments.records import RunDirectory
+from hyq.runs.records import RunDirectory
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,6 @@ from rich.table import Table
 from hyq.core.errors import HyqError
 from hyq.core.files import read_json
 from hyq.core.types import FloatArray
-from hyq.experiments.suites import OFFLINE_METHODS
 from hyq.report.runs import RunResult
 from hyq.report.stats import (
     SamplesToSolve,
@@ -21,6 +20,7 @@ from hyq.report.stats import (
     step_curve,
     stratified_bootstrap,
 )
+from hyq.runs.suites import OFFLINE_METHODS
 
 LABELS = {
     "hyq": "Hy-Q",

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from hyq.core.errors import HyqError
-from hyq.experiments.trainings import Progress
+from hyq.runs.trainings import Progress
 
 
 def check_tensorboard() -> None:

@@ -21,8 +21,8 @@ from rich.table import Table
 
 from hyq.core.errors import HyqError
 from hyq.core.files import read_json, write_bytes, write_json
-from hyq.coverage.theorem import Setting, cumulative_bound, sample_complexity
-from hyq.experiments import lock_coverage, theory
+from hyq.runs import lock_coverage, theory
+from hyq.theory.theorem import Setting, cumulative_bound, sample_complexity
 
 Row = dict[str, Any]
 SHADES = ("#9cc5d3", "#4f9bb3", "#1f6f8b", "#0b3c4d")

@@ -1,0 +1,199 @@
+"""The paper's class for block MDPs: f(x, a) = w_a . softmax(U x + b), three latents wide.
+
+The least-squares oracle learns the encoder (U, b) by *variable projection*: for any encoder the
+best head is a small bounded least-squares problem with an exact solution, so the search runs over
+the encoder alone, by L-BFGS on all the data at once. Four choices make it reliable over a hundred
+backups, where an error of 0.01 a step would be 1.0 at the end; docs/algorithms/hyq_fqi.md measures
+all of them but the third:
+
+* the head lives in [0, V_max], which bounds f as the paper's class is bounded and forbids encodings
+  that hardly differ but are told apart by huge weights;
+* a weak pull towards the encoder it started from, and a weaker one towards zero, make what one
+  step learned a prior for the next and keep unused latents alive;
+* the encoder is learned on centred observations, yet handed on as a map of raw ones: the code of
+  the time, constant within a step, then leaves no trace in it;
+* values are read with the *hard* encoding, the limit of the softmax at temperature zero, so that
+  no value leaks from one latent state into another.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import minimize
+
+from hyq.core.choices import check_choices
+from hyq.core.targets import softmax
+from hyq.core.types import Array, FloatArray, IntArray
+from hyq.fqi.classes import DiscreteValueFunction, Regression
+
+Encoding = Literal["hard", "soft"]
+
+
+@dataclass(frozen=True)
+class BlockFunction(DiscreteValueFunction):
+    """One Q-function: a linear encoder into latents and a table of their action values."""
+
+    encoder: NDArray[np.float32]
+    bias: NDArray[np.float32]
+    head: NDArray[np.float32]
+    encoding: Encoding
+
+    def values(self, observation: FloatArray) -> FloatArray:
+        """Return f(x, a) for every action a."""
+        logits = observation @ self.encoder + self.bias
+        if self.encoding == "hard":
+            return self.head[logits.argmax(axis=1)]
+        return softmax(logits) @ self.head
+
+    def arrays(self) -> Mapping[str, Array]:
+        """Return the parameters."""
+        hard = np.array([self.encoding == "hard"])
+        return {"encoder": self.encoder, "bias": self.bias, "head": self.head, "hard": hard}
+
+
+@dataclass(frozen=True)
+class BlockClass:
+    """All block functions of a given size, with values in [0, v_max]."""
+
+    dimension: int
+    actions: int
+    v_max: float = 1.0
+    latents: int = 3
+    encoding: Encoding = "hard"
+    bounded: bool = True
+    """Keep the head inside [0, v_max]; otherwise it is free."""
+    proximal: float = 3e-5
+    """Pull towards the encoder the fit starts from."""
+    decay: float = 1e-6
+    """Pull towards zero."""
+    ridge: float = 1e-4
+    """Pull of the head towards zero, in units of one sample: it decides only what data does not."""
+    steps: int = 30
+    """Iterations of L-BFGS."""
+
+    def __post_init__(self) -> None:
+        """Refuse an encoding that does not exist."""
+        check_choices(self)
+
+    def zero(self) -> BlockFunction:
+        """Return f = 0, with an encoder that tells nothing apart."""
+        return BlockFunction(
+            np.zeros((self.dimension, self.latents), np.float32),
+            np.zeros(self.latents, np.float32),
+            np.zeros((self.latents, self.actions), np.float32),
+            self.encoding,
+        )
+
+    def rebuild(self, arrays: Mapping[str, Array]) -> BlockFunction:
+        """Return the function with these parameters."""
+        return BlockFunction(arrays["encoder"], arrays["bias"], arrays["head"], self.encoding)
+
+    def fit(
+        self, problem: Regression, start: BlockFunction, rng: np.random.Generator
+    ) -> BlockFunction:
+        """Minimise the weighted squared error, beginning at the encoder of `start`."""
+        if not start.encoder.any():
+            small = rng.normal(scale=0.05, size=start.encoder.shape) / np.sqrt(self.dimension)
+            start = BlockFunction(small.astype(np.float32), start.bias, start.head, self.encoding)
+        # Sorting by action makes every per-action sum a sum over a contiguous block of rows.
+        order = np.argsort(problem.action, kind="stable")
+        action = problem.action[order]
+        weight, target = problem.weight[order], problem.target[order] / self.v_max
+        mean = problem.observation.mean(axis=0)
+        x = np.subtract(problem.observation[order], mean, dtype=np.float32)
+        # Unit-norm inputs make the two pulls mean the same whatever the observations' scale.
+        # Where all rows are equal there is nothing to scale.
+        scale = np.float32(np.sqrt(np.vdot(x, x) / len(x))) or np.float32(1)
+        x /= scale
+
+        head_problem = _HeadProblem(action, target, weight, self)
+        begin = np.vstack([start.encoder * scale, start.bias + mean @ start.encoder])
+        begin = begin.astype(np.float64).ravel()
+
+        def objective(parameters: FloatArray) -> tuple[float, FloatArray]:
+            matrix = parameters.reshape(-1, self.latents).astype(np.float32)
+            code = softmax(x @ matrix[:-1] + matrix[-1])
+            head = head_problem.solve(code)
+            chosen = head.T[action]
+            residual = np.einsum("ij,ij->i", code, chosen) - target
+            moved = parameters - begin
+            loss = (
+                weight @ residual**2
+                + self.proximal * (moved @ moved)
+                + self.decay * (parameters @ parameters)
+            )
+            # At the best head the loss is stationary in the head, so its gradient in the encoder
+            # is the partial one (the envelope theorem); the rest is the softmax's own derivative.
+            pull = (2 * weight * residual)[:, None]
+            by_logit = code * (chosen - np.einsum("ij,ij->i", code, chosen)[:, None]) * pull
+            by_logit = by_logit.astype(np.float32)
+            gradient = np.vstack([x.T @ by_logit, by_logit.sum(axis=0)]).astype(np.float64).ravel()
+            gradient += 2 * self.proximal * moved + 2 * self.decay * parameters
+            return LOSS_SCALE * loss, LOSS_SCALE * gradient
+
+        options = {"maxiter": self.steps, "ftol": 1e-5, "gtol": 1e-5}
+        found = minimize(objective, begin, jac=True, method="L-BFGS-B", options=options)
+        matrix = found.x.reshape(-1, self.latents).astype(np.float32)
+        logits = x @ matrix[:-1] + matrix[-1]
+        if self.encoding == "hard":
+            code = np.eye(self.latents, dtype=np.float32)[logits.argmax(axis=1)]
+        else:
+            code = softmax(logits)
+        encoder = matrix[:-1] / scale
+        return BlockFunction(
+            encoder,
+            (matrix[-1] - mean @ encoder).astype(np.float32),
+            (self.v_max * head_problem.solve(code)).astype(np.float32),
+            self.encoding,
+        )
+
+
+LOSS_SCALE = 1e4
+"""L-BFGS judges progress against max(|loss|, 1); a mean squared error is far below one."""
+
+
+class _HeadProblem:
+    """min over the head of sum_i weight_i (code_i . head[:, a_i] - target_i)^2, for any code."""
+
+    def __init__(
+        self, action: IntArray, target: FloatArray, weight: FloatArray, family: BlockClass
+    ) -> None:
+        self._family = family
+        self._weight, self._target = weight[:, None], target[:, None]
+        self._seen, self._first = np.unique(action, return_index=True)
+        self._ridge = family.ridge / len(action) * np.eye(family.latents)
+
+    def solve(self, code: NDArray[np.float32]) -> FloatArray:
+        """Return the best (latents, actions) head; actions never seen get zero."""
+        k = self._family.latents
+        p = code.astype(np.float64)
+        weighted = p * self._weight
+        products = (weighted[:, :, None] * p[:, None, :]).reshape(len(p), k * k)
+        gram = np.add.reduceat(products, self._first, axis=0).reshape(-1, k, k) + self._ridge
+        moment = np.add.reduceat(weighted * self._target, self._first, axis=0)
+        rows = np.linalg.solve(gram, moment[:, :, None])[:, :, 0]
+        outside = ((rows < 0) | (rows > 1)).any(axis=1)
+        if self._family.bounded and outside.any():
+            rows[outside] = _box_least_squares(gram[outside], moment[outside], rows[outside])
+        head = np.zeros((k, self._family.actions))
+        head[:, self._seen] = rows.T
+        return head
+
+
+def _box_least_squares(gram: FloatArray, moment: FloatArray, start: FloatArray) -> FloatArray:
+    """Minimise w.G w / 2 - m.w over the unit box, many small problems at once.
+
+    Cyclic coordinate descent, which converges to the minimum because each G is positive definite.
+    """
+    w = np.clip(start, 0.0, 1.0)
+    for _ in range(60):
+        before = w.copy()
+        for j in range(w.shape[1]):
+            slope = np.einsum("ij,ij->i", gram[:, j], w) - moment[:, j]
+            w[:, j] = np.clip(w[:, j] - slope / gram[:, j, j], 0.0, 1.0)
+        if np.abs(w - before).max() < 1e-6:
+            break
+    return w

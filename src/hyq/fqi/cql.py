@@ -1,0 +1,178 @@
+"""Conservative Q-learning, the DQN variant (Kumar et al. 2020), on offline data alone.
+
+    L(theta) = alpha E_D [ log sum_a exp Q(s, a) - Q(s, a_data) ]               pessimism
+             + E_D [ (Q(s, a_data) - r - gamma max_a' Q_target(s', a'))^2 ]     Bellman error
+    target <- (1 - tau) target + tau theta                                      after each step
+
+The first term pulls Q down wherever the data has no actions, so that the greedy policy stays near
+the behaviour that made it. Where the logged actions are uniform it tells no action from another,
+and what is left is fitted Q-iteration, which trusts values of states it has never seen.
+"""
+
+import math
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+
+from hyq.core.choices import check_choices
+from hyq.core.errors import HyqError
+from hyq.core.seeding import Streams
+from hyq.core.targets import chosen, conservative_penalty
+from hyq.core.types import Array, Transitions
+from hyq.data.dataset import Dataset
+from hyq.data.minibatch import StepSampler
+from hyq.fqi.base import Snapshot, Step
+from hyq.fqi.hyq_fqi import greedy_policy
+from hyq.fqi.stack import Adam, Stack, action_count, as_tensor
+from hyq.rollout import VectorEnv
+
+
+@dataclass(frozen=True)
+class CQLConfig:
+    """The settings of CQL; the defaults are the paper's."""
+
+    iterations: int = 40
+    """Iterations; each ends with a policy to judge."""
+    updates: int = 150
+    """Gradient steps in an iteration."""
+    networks: Literal["shared", "per-step"] = "shared"
+    """One network for all steps, which must read the step off the observation, or one for each."""
+    hidden: tuple[int, ...] = (256, 256)
+    """Hidden units of each network."""
+    batch_size: int = 512
+    """Rows in a gradient step; networks of their own divide them evenly."""
+    learning_rate: float = 1e-3
+    """Adam's step size."""
+    discount: float = 0.99
+    """gamma."""
+    tau: float = 0.01
+    """How far the target network moves towards the network at every gradient step."""
+    alpha: float = 0.1
+    """Weight of the pessimism; 0 is offline DQN."""
+
+    def __post_init__(self) -> None:
+        """Refuse settings that mean nothing."""
+        if min(self.iterations, self.updates, self.batch_size) < 1 or not self.learning_rate > 0:
+            raise HyqError("iterations, updates, batch_size and learning_rate must be positive")
+        check_choices(self)
+        if not (0 < self.tau <= 1 and 0 <= self.discount <= 1 and self.alpha >= 0):
+            raise HyqError(
+                "tau must lie in (0, 1], discount in [0, 1], and alpha must not be negative; "
+                f"got {self.tau}, {self.discount} and {self.alpha}"
+            )
+
+
+@dataclass(frozen=True)
+class CQLState:
+    """Everything the next iteration depends on."""
+
+    iteration: int
+    parameters: torch.Tensor
+    """theta, flat."""
+    target: torch.Tensor
+    adam: Adam
+
+
+@dataclass(frozen=True)
+class CQL:
+    """CQL-DQN. Its metrics, averaged over the iteration's minibatches, are:
+
+    * `offline_residual`: root mean squared temporal-difference error;
+    * `penalty`: the regulariser before alpha; log(actions) where Q tells no action from another;
+    * `value`: max_a Q_target(s', a'), which runs away where pessimism fails.
+    """
+
+    config: CQLConfig = CQLConfig()
+
+    def run(
+        self, env: VectorEnv, offline: Dataset, streams: Streams, state: CQLState | None = None
+    ) -> Iterator[Step[CQLState]]:
+        """Descend the loss on minibatches of the data; `env` is never stepped."""
+        config, horizon = self.config, offline.horizon
+        per_step = config.networks == "per-step"
+        sampler = StepSampler.of(offline) if per_step else StepSampler.counted([len(offline)])
+        stack = Stack(
+            members=len(sampler.count),
+            inputs=math.prod(offline.transitions.observation.shape[1:]),
+            hidden=config.hidden,
+            outputs=action_count(env.single_action_space),
+        )
+        each = -(-config.batch_size // stack.members)
+        if state is None:
+            initial = stack.initial(streams.generator("cql", "initial"))
+            state = CQLState(0, initial, initial, Adam.fresh(initial))
+        parameters, target = state.parameters.clone().requires_grad_(), state.target.clone()
+        adam = state.adam.copy()
+        for t in range(state.iteration, config.iterations):
+            started = time.perf_counter()
+            rng, told = streams.generator("cql", "minibatches", t), []
+            for _ in range(config.updates):
+                draw = sampler.draw(each, rng)
+                rows, last = offline.transitions[draw], offline.step[draw] == horizon - 1
+                squared, penalty, value = cql_terms(stack, parameters, target, rows, last, config)
+                loss = squared.mean() + config.alpha * penalty.mean()
+                # Summed over networks, so that each learns as if it were alone.
+                adam.descend(parameters, loss * stack.members, config.learning_rate)
+                target.lerp_(parameters.detach(), config.tau)
+                told.append([x.mean().item() for x in (squared, penalty, value)])
+            squares, penalties, values = np.mean(told, axis=0).tolist()
+            now = parameters.detach().clone()
+            yield Step(
+                state=CQLState(t + 1, now, target.clone(), adam.copy()),
+                iteration=t + 1,
+                online_samples=0,
+                policy=greedy_policy(stack.functions(now, horizon)),
+                metrics={
+                    "offline_residual": math.sqrt(squares),
+                    "penalty": penalties,
+                    "value": values,
+                },
+                seconds={"fit": time.perf_counter() - started},
+            )
+
+    def snapshot(self, state: CQLState) -> Snapshot:
+        """Keep both networks, Adam's moments and the count of iterations."""
+        arrays: dict[str, Array] = {
+            "parameters": state.parameters.numpy(),
+            "target": state.target.numpy(),
+            "iteration": np.array(state.iteration),
+        }
+        return Snapshot(arrays | state.adam.arrays(), {})
+
+    def restore(
+        self, replaced: Mapping[str, Array], appended: Sequence[Mapping[str, Array]]
+    ) -> CQLState:
+        """Take them back."""
+        return CQLState(
+            int(replaced["iteration"]),
+            torch.tensor(replaced["parameters"]),
+            torch.tensor(replaced["target"]),
+            Adam.rebuild(replaced),
+        )
+
+
+def cql_terms(
+    stack: Stack,
+    parameters: torch.Tensor,
+    target: torch.Tensor,
+    rows: Transitions,
+    last: Array,
+    config: CQLConfig,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Return squared TD errors, penalties and bootstrap values of rows shaped (networks, n, ...).
+
+    Rows marked `last` happened at step H - 1, beyond which Q is zero, terminated or not.
+    """
+    with torch.no_grad():
+        q_t = stack.following(target, as_tensor(rows.next_observation).flatten(2))
+        v_t = q_t.amax(-1)
+        going_on = as_tensor(rows.discount * ~last)
+        target_tm1 = as_tensor(rows.reward) + config.discount * going_on * v_t
+    q_tm1 = stack(parameters, as_tensor(rows.observation).flatten(2))
+    a_tm1 = as_tensor(rows.action)
+    squared = (chosen(q_tm1, a_tm1) - target_tm1).square()
+    return squared, conservative_penalty(q_tm1, a_tm1), v_t

@@ -1,0 +1,284 @@
+"""Hy-Q: fitted Q-iteration on offline and online data together (Algorithms 1 and 2).
+
+    f^1 = 0
+    for t = 1, 2, ...:
+        act with the greedy policy of f^t and keep what happened       online collection
+        for h = H-1, ..., 0:                                           FQI on both sources
+            f_h <- argmin over F_h of  E_{offline, online} (f(s, a) - r - max_a' f_{h+1}(s', a'))^2
+
+The Q-type keeps every tuple of its episodes (Algorithm 1). The V-type rolls in to each step h and
+takes one uniformly random action there (Algorithm 2); it suits models whose features are unknown,
+such as the combination lock. Nothing explores on purpose: either f has a small Bellman error where
+its own policy goes, and is then as good as any policy the offline data covers, or going there has
+brought data unlike any seen before.
+"""
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Generic, Literal
+
+import gymnasium as gym
+import numpy as np
+
+from hyq.core.choices import check_choices
+from hyq.core.errors import HyqError
+from hyq.core.schedules import PiecewiseLinear
+from hyq.core.seeding import Streams
+from hyq.core.targets import optimality_target, td_error
+from hyq.core.types import Array, FloatArray, Transitions
+from hyq.data.dataset import Dataset
+from hyq.data.mix import mixing_weights
+from hyq.data.online import Batch, OnlineStore
+from hyq.fqi.base import Snapshot, Step
+from hyq.fqi.classes import F, FunctionClass, Regression, ValueFunction
+from hyq.fqi.stack import action_count
+from hyq.rollout import Policy, VectorEnv, lockstep, uniform_actions
+
+
+@dataclass(frozen=True)
+class HyQConfig:
+    """The settings of Hy-Q; m_on is the number of lanes of the environment it is given."""
+
+    iterations: int = 50
+    """T, the number of iterations."""
+    collection: Literal["q-type", "v-type", "none"] = "v-type"
+    """How to collect online tuples; with "none" this is offline FQI."""
+    offline_share: float | PiecewiseLinear | None = 0.5
+    """Weight of the offline data in every regression, possibly by iteration; None pools all rows
+    equally. A share of 0 or 1 leaves the other source out altogether."""
+    value_range: tuple[float, float] = (0.0, 1.0)
+    """Targets are kept inside this range: [0, V_max] in the paper."""
+    carry_round: bool = True
+    """Start the fit of the last step from the first step's function of the iteration before."""
+
+    def __post_init__(self) -> None:
+        """Refuse settings that mean nothing."""
+        if self.iterations < 1:
+            raise HyqError(f"iterations must be at least 1, got {self.iterations}")
+        check_choices(self)
+        share = self.offline_share
+        shares = [v for _, v in share.knots] if isinstance(share, PiecewiseLinear) else [share]
+        for value in shares:
+            mixing_weights(1, 1, value)
+
+    def share_at(self, iteration: int) -> float | None:
+        """Return the offline share of an iteration, counted from 0."""
+        share = self.offline_share
+        return share(iteration) if isinstance(share, PiecewiseLinear) else share
+
+
+@dataclass(frozen=True)
+class HyQState(Generic[F]):
+    """Everything the next iteration depends on."""
+
+    iteration: int
+    functions: tuple[F, ...]
+    """f_0, ..., f_{H-1}."""
+    online: OnlineStore
+    online_samples: int
+
+
+@dataclass(frozen=True)
+class HyQ(Generic[F]):
+    """Hy-Q with a function class. Its metrics are:
+
+    * `realised_offline_share`: weight the offline data had in the regressions, averaged over steps;
+    * `offline_residual`: root mean squared Bellman residual of the new f on the offline data;
+    * `online_residual`: the same for the *old* f on the data its own policy has just collected and
+      it has never seen. This is the explore-or-terminate signal: large while the policy still
+      finds surprises.
+    """
+
+    family: FunctionClass[F]
+    config: HyQConfig = HyQConfig()
+
+    def run(
+        self,
+        env: VectorEnv,
+        offline: Dataset,
+        streams: Streams,
+        state: HyQState[F] | None = None,
+    ) -> Iterator[Step[HyQState[F]]]:
+        """Alternate between collecting with the greedy policy and regressing on all data."""
+        if isinstance(env.single_action_space, gym.spaces.Discrete):
+            action_count(env.single_action_space)  # functions of all actions count them from 0
+        if state is None:
+            zeros = (self.family.zero(),) * offline.horizon
+            state = HyQState(0, zeros, OnlineStore(), 0)
+        functions, online, samples = state.functions, state.online, state.online_samples
+        for t in range(state.iteration, self.config.iterations):
+            started = time.perf_counter()
+            metrics = {}
+            if self.config.collection != "none":
+                collecting = Streams(streams.integer("collect", t))
+                batch, used = collect(env, functions, self.config, collecting)
+                online += batch
+                samples += used
+                metrics["online_residual"] = online_residual(functions, batch, self.config)
+            collected = time.perf_counter()
+            functions, fit = fitted_q_iteration(
+                offline,
+                online,
+                self.family,
+                self.config,
+                functions,
+                Streams(streams.integer("fit", t)),
+                self.config.share_at(t),
+            )
+            if fit.offline_share:
+                metrics["offline_residual"] = fit.offline_residual
+            metrics["realised_offline_share"] = fit.offline_share
+            yield Step(
+                state=HyQState(t + 1, functions, online, samples),
+                iteration=t + 1,
+                online_samples=samples,
+                policy=greedy_policy(functions),
+                metrics=metrics,
+                seconds={
+                    "collect": collected - started,
+                    "targets": fit.target_seconds,
+                    "fit": fit.fit_seconds,
+                },
+            )
+
+    def snapshot(self, state: HyQState[F]) -> Snapshot:
+        """Keep the functions and counters; append the newest batch."""
+        replaced: dict[str, Array] = {
+            f"{h}.{name}": array
+            for h, function in enumerate(state.functions)
+            for name, array in function.arrays().items()
+        }
+        replaced["horizon"] = np.array(len(state.functions))
+        replaced["iteration"] = np.array(state.iteration)
+        replaced["online_samples"] = np.array(state.online_samples)
+        return Snapshot(replaced, state.online.newest() if state.online.batches else {})
+
+    def restore(
+        self, replaced: Mapping[str, Array], appended: Sequence[Mapping[str, Array]]
+    ) -> HyQState[F]:
+        """Rebuild functions, counters and the online store."""
+        by_step: list[dict[str, Array]] = [{} for _ in range(int(replaced["horizon"]))]
+        for name, array in replaced.items():
+            h, dot, parameter = name.partition(".")
+            if dot:
+                by_step[int(h)][parameter] = array
+        return HyQState(
+            iteration=int(replaced["iteration"]),
+            functions=tuple(self.family.rebuild(arrays) for arrays in by_step),
+            online=OnlineStore.rebuild(appended),
+            online_samples=int(replaced["online_samples"]),
+        )
+
+
+def greedy_policy(functions: Sequence[ValueFunction]) -> Policy:
+    """Return pi^f, which takes argmax_a f_h(s, a) at step h."""
+    return lambda h, observation: functions[h].greedy(observation)
+
+
+def collect(
+    env: VectorEnv, functions: Sequence[ValueFunction], config: HyQConfig, streams: Streams
+) -> tuple[Batch, int]:
+    """Collect m_on tuples for every step h; return them and the transitions they cost."""
+    horizon, policy = len(functions), greedy_policy(functions)
+    if config.collection == "q-type":
+        steps = [rows for rows, _ in lockstep(env, policy, horizon, streams.integer("episodes"))]
+        nothing = steps[-1][:0]
+        return (*steps, *[nothing] * (horizon - len(steps))), env.num_envs * len(steps)
+    batch, samples = [], 0
+    for depth in range(horizon):
+        acting = _uniform_at(depth, policy, env, streams)
+        steps = [
+            rows for rows, _ in lockstep(env, acting, depth + 1, streams.integer("roll-in", depth))
+        ]
+        batch.append(steps[-1] if len(steps) == depth + 1 else steps[-1][:0])
+        samples += env.num_envs * len(steps)
+    return tuple(batch), samples
+
+
+def _uniform_at(depth: int, policy: Policy, env: VectorEnv, streams: Streams) -> Policy:
+    """Follow `policy` until step `depth`, and act uniformly there."""
+    rng = streams.generator("uniform-action", depth)
+
+    def act(h: int, observation: Array) -> Array:
+        if h < depth:
+            return policy(h, observation)
+        return uniform_actions(env.single_action_space, env.num_envs, rng)
+
+    return act
+
+
+@dataclass(frozen=True)
+class FitReport:
+    """What a backward pass of FQI tells about itself."""
+
+    offline_share: float
+    offline_residual: float
+    target_seconds: float
+    fit_seconds: float
+
+
+def fitted_q_iteration(
+    offline: Dataset,
+    online: OnlineStore,
+    family: FunctionClass[F],
+    config: HyQConfig,
+    previous: tuple[F, ...],
+    streams: Streams,
+    offline_share: float | None,
+) -> tuple[tuple[F, ...], FitReport]:
+    """Regress f_h on r + max f_{h+1}, for h from the last step to the first.
+
+    The fit of step h starts from f_{h+1}, as in the paper. That of the last step starts from f_0
+    of the previous iteration (`carry_round`), so that what an encoder learned at any step reaches
+    every other; otherwise from its own previous self.
+    """
+    horizon = len(previous)
+    functions = list(previous)
+    shares, squares, target_seconds, fit_seconds = [], 0.0, 0.0, 0.0
+    for h in reversed(range(horizon)):
+        started = time.perf_counter()
+        logged = offline.at(h) if offline_share != 0.0 else offline.at(h)[:0]
+        collected = online.at(h) if offline_share != 1.0 else []
+        rows = Transitions.concatenate([logged, *collected])
+        following = functions[h + 1] if h + 1 < horizon else None
+        target = regression_target(rows, following, config)
+        weight = mixing_weights(len(logged), len(rows) - len(logged), offline_share)
+        problem = Regression(rows.observation, rows.action, target, weight)
+        target_seconds += (made := time.perf_counter()) - started
+        source = h + 1 if h + 1 < horizon else 0 if config.carry_round else h
+        functions[h] = family.fit(problem, functions[source], streams.generator("oracle", h))
+        fit_seconds += time.perf_counter() - made
+        estimate = functions[h].at(logged.observation, logged.action)
+        squares += float(np.square(td_error(estimate, target[: len(logged)])).sum())
+        shares.append(float(weight[: len(logged)].sum()))
+    report = FitReport(
+        offline_share=float(np.mean(shares)),
+        offline_residual=float(np.sqrt(squares / len(offline))),
+        target_seconds=target_seconds,
+        fit_seconds=fit_seconds,
+    )
+    return tuple(functions), report
+
+
+def regression_target(
+    rows: Transitions, following: ValueFunction | None, config: HyQConfig
+) -> FloatArray:
+    """Return r + max_a' f_{h+1}(s', a'); beyond the last step f is zero."""
+    if following is None:
+        value: FloatArray = np.zeros(len(rows))
+    else:
+        value = following.best(rows.next_observation)
+    return optimality_target(rows.reward, rows.discount, value, config.value_range)
+
+
+def online_residual(functions: Sequence[ValueFunction], batch: Batch, config: HyQConfig) -> float:
+    """Return the root mean squared Bellman residual of f on one batch of online tuples."""
+    squares, count = 0.0, 0
+    for h, rows in enumerate(batch):
+        following = functions[h + 1] if h + 1 < len(functions) else None
+        target = regression_target(rows, following, config)
+        estimate = functions[h].at(rows.observation, rows.action)
+        squares += float(np.square(td_error(estimate, target)).sum())
+        count += len(rows)
+    return float(np.sqrt(squares / max(count, 1)))

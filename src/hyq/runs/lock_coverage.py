@@ -1,0 +1,119 @@
+"""Does an inspection rank the lock's datasets as Hy-Q's sample complexity does?
+
+Three datasets of the same size: the paper's trajectory and occupancy data, which cover the optimal
+policy in different ways, and episodes of uniformly random actions, which do not. Each is inspected
+against the optimal policy, and V-type Hy-Q is run on it until it solves the lock or gives up.
+"""
+
+import json
+import math
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hyq.core.files import append_line
+from hyq.core.seeding import Streams
+from hyq.core.types import Transitions
+from hyq.coverage.inspect import inspect_dataset
+from hyq.coverage.policy import save_policy
+from hyq.data.dataset import Dataset
+from hyq.envs.combination_lock import LATENTS, CombinationLockVector, LockSpec, lock_parameters
+from hyq.experts.lock import lock_dataset, lock_provenance
+from hyq.fqi.block import BlockFunction
+from hyq.rollout import lockstep
+from hyq.runs import lock
+from hyq.runs.specs import LockRun
+
+DATA = ("trajectory", "occupancy", "uniform")
+
+
+def random_episodes(spec: LockSpec, size: int, seed: int) -> Dataset:
+    """Log episodes of uniformly random actions, `size` transitions in all."""
+    streams = Streams(seed)
+    env = CombinationLockVector(size // spec.horizon, **lock_parameters(spec))
+    rng = streams.generator("random-episodes")
+    parts = [
+        rows
+        for rows, _ in lockstep(
+            env,
+            lambda h, observation: rng.integers(spec.actions, size=len(observation)),
+            spec.horizon,
+            streams.integer("random-episodes", "environment"),
+        )
+    ]
+    step = np.repeat(np.arange(spec.horizon), env.num_envs)
+    provenance = lock_provenance(spec) | {"behaviour": "uniform", "seed": seed}
+    return Dataset(Transitions.concatenate(parts), step, provenance)
+
+
+def optimal_policy(spec: LockSpec) -> list[BlockFunction]:
+    """Return the optimal policy as block functions, with the encoder that undoes the rotation."""
+    env = CombinationLockVector(
+        LATENTS, **lock_parameters(LockSpec(**{**vars(spec), "noise": 0.0}))
+    )
+    code = np.array([env.place(np.arange(LATENTS), h) for h in range(spec.horizon)])
+    good = spec.good_actions()
+    functions = []
+    for h in range(spec.horizon):
+        centred = code[h] - code[h].mean(axis=0)
+        head = np.zeros((LATENTS, spec.actions), np.float32)
+        head[[0, 1], good[h]] = 1.0
+        bias = -(centred @ code[h].mean(axis=0)).astype(np.float32)
+        functions.append(BlockFunction(centred.T.astype(np.float32), bias, head, "hard"))
+    return functions
+
+
+def start(out: Path, quick: bool = False) -> Iterator[tuple[int, int]]:
+    """Append a record a dataset and seed to `out`/lock.jsonl, telling (done, all) after each."""
+    seeds = range(1 if quick else 3)
+    horizon, size = (6, 6000) if quick else (20, 100_000)
+    budget = 2000 if quick else 60_000
+    done = 0
+    for seed in seeds:
+        spec = LockRun(horizon=horizon, seed=seed, offline_samples=size)
+        with tempfile.TemporaryDirectory() as directory:
+            root = Path(directory)
+            save_policy(root / "optimal", optimal_policy(spec.lock))
+            random_episodes(spec.lock, size, seed).save(root / "uniform")
+            for kind in DATA[:2]:
+                lock_dataset(spec.lock, kind, size, seed).save(root / kind)  # type: ignore[arg-type]
+            for kind in DATA:
+                row = _measure(root, kind, spec, budget)
+                append_line(out / "lock.jsonl", json.dumps({"data": kind, "seed": seed, **row}))
+                yield (done := done + 1), len(seeds) * len(DATA)
+
+
+def _measure(root: Path, kind: str, spec: LockRun, budget: int) -> dict[str, Any]:
+    found = inspect_dataset(root / kind, policy=root / "optimal", features="network")
+    policy = found.comparator
+    assert policy is not None
+    # One tuple a step and iteration makes the samples to solve as fine as they can be; data that
+    # does not cover the policy is given ten, or it would take hours to give up.
+    run = LockRun(
+        data=str(root / kind),
+        horizon=spec.horizon,
+        seed=spec.seed,
+        m_on=1 if policy.covered else 10,
+        online_budget=budget,
+    )
+    *_, last = lock.start(run, root / f"run-{kind}")
+    assert last.summary is not None
+    return {
+        "solved": last.summary["solved"],
+        "online_samples": last.summary["online_samples"],
+        "eval_return": last.summary["eval_return"],
+        "covered": policy.covered,
+        "transfer": _finite(policy.transfer.value),
+        "transfer_interval": [_finite(policy.transfer.low), _finite(policy.transfer.high)],
+        "condition": _finite(policy.condition.value),
+        "unsupported": policy.unsupported,
+        "escaping": found.escaping,
+    }
+
+
+def _finite(value: float) -> float | None:
+    """JSON has no infinity: None stands for it."""
+    return value if math.isfinite(value) else None

@@ -1,0 +1,92 @@
+"""The methods that can be run on the lock: one line each, built from the spec they run under."""
+
+from collections.abc import Callable
+from typing import Any
+
+from hyq.core.errors import HyqError
+from hyq.core.schedules import PiecewiseLinear
+from hyq.fqi.base import Algorithm
+from hyq.fqi.bc import BC, BCConfig
+from hyq.fqi.block import BlockClass, BlockFunction
+from hyq.fqi.briee import BRIEE, BRIEEConfig
+from hyq.fqi.cql import CQL, CQLConfig
+from hyq.fqi.dqfd import DQfD, DQfDConfig
+from hyq.fqi.hyq_fqi import HyQ, HyQConfig
+from hyq.runs.specs import LockRun
+
+
+def build(spec: LockRun) -> Algorithm[Any]:
+    """Make the algorithm a spec names."""
+    if spec.method not in METHODS:
+        raise HyqError(f"no method {spec.method!r}: choose from {', '.join(METHODS)}")
+    return METHODS[spec.method](spec)
+
+
+def hyq(spec: LockRun, **changes: Any) -> HyQ[BlockFunction]:
+    """V-type Hy-Q, the paper's algorithm: offline and online data in every regression."""
+    settings = {
+        "iterations": spec.iterations,
+        "offline_share": spec.offline_share,
+        "value_range": (0.0, spec.lock.max_return),
+    }
+    family = BlockClass(spec.lock.observation_dim, spec.actions, v_max=spec.lock.max_return)
+    return HyQ(family, HyQConfig(**{**settings, **changes}))
+
+
+def offline_fqi(spec: LockRun) -> HyQ[BlockFunction]:
+    """Fitted Q-iteration on the offline data alone."""
+    return hyq(spec, collection="none", offline_share=1.0)
+
+
+def online_only(spec: LockRun) -> HyQ[BlockFunction]:
+    """Hy-Q without its offline data: what greedy exploration finds by itself."""
+    return hyq(spec, offline_share=0.0)
+
+
+def warm_start(spec: LockRun) -> HyQ[BlockFunction]:
+    """Learn offline once, then go on with online data only: the forgetting the paper warns of."""
+    return hyq(spec, offline_share=PiecewiseLinear(((0.0, 1.0), (1.0, 0.0))))
+
+
+def bc(spec: LockRun) -> BC:
+    """Behaviour cloning of the offline data."""
+    return BC(BCConfig(iterations=spec.iterations))
+
+
+def cql(spec: LockRun) -> CQL:
+    """Conservative Q-learning on the offline data; the paper reports the peak of its curve."""
+    rows = 32 * spec.horizon
+    return CQL(
+        CQLConfig(spec.iterations, networks="per-step", hidden=(32,), batch_size=rows, tau=0.1)
+    )
+
+
+def dqfd(spec: LockRun) -> DQfD:
+    """Deep Q-learning from demonstrations: Hy-Q's two sources, with a margin on the offline one."""
+    return DQfD(
+        DQfDConfig(
+            iterations=spec.iterations,
+            offline_share=spec.offline_share,
+            batch_size=32 * spec.horizon,
+            value_range=(0.0, spec.lock.max_return),
+        )
+    )
+
+
+def briee(spec: LockRun) -> BRIEE:
+    """BRIEE, an online method that learns features and explores with them; no offline data."""
+    alpha = 0.5 / spec.horizon  # the bonuses of an episode add up
+    return BRIEE(BRIEEConfig(spec.iterations, alpha=alpha, v_max=spec.lock.max_return))
+
+
+METHODS: dict[str, Callable[[LockRun], Algorithm[Any]]] = {
+    "hyq": hyq,
+    "offline-fqi": offline_fqi,
+    "online-only": online_only,
+    "warm-start": warm_start,
+    "bc": bc,
+    "cql": cql,
+    "dqfd": dqfd,
+    "briee": briee,
+}
+"""Every method by name."""

@@ -1,0 +1,283 @@
+"""Suites as data: each a named tuple of frozen specs with stable ids."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, get_args
+
+from hyq.algos.deep_config import PRESETS
+from hyq.core.errors import HyqError
+from hyq.experts.lock import LockData
+from hyq.experts.scripted import PROBLEMS
+from hyq.runs.deep import DeepRun
+from hyq.runs.rnd import RNDRun
+from hyq.runs.runs import Run
+from hyq.runs.specs import LockRun
+
+Preset = Literal["full", "quick"]
+OFFLINE_METHODS = ("bc", "cql", "iql", "offline", "offline-fqi")
+"""Methods that never act: the paper draws them as dashed lines."""
+
+FRESH_SEEDS = range(100, 105)
+"""Seeds that no setting was ever tuned on."""
+SLOWEST_FIRST = ("online-only", "cql", "dqfd")
+
+
+@dataclass(frozen=True)
+class Suite:
+    """Runs that are compared with one another."""
+
+    name: str
+    title: str
+    runs: tuple[Run, ...]
+
+    def __post_init__(self) -> None:
+        """Refuse two runs of one id, which would share a directory."""
+        ids = [run.id for run in self.runs]
+        if len(set(ids)) != len(ids):
+            raise HyqError(f"suite {self.name!r} has runs of equal id")
+
+
+def lock_suite(preset: Preset) -> Suite:
+    """Compare every method on both datasets: the paper's figure for the combination lock."""
+    if preset == "full":
+        base, seeds = LockRun(), FRESH_SEEDS
+    else:
+        base, seeds = LockRun(horizon=20, offline_samples=100_000, online_budget=400_000), range(2)
+    runs: list[LockRun] = []
+    for seed in seeds:
+        at = replace(base, seed=seed)
+        # Without offline data the two datasets make no difference.
+        runs.append(replace(at, method="online-only", m_on=50))
+        for data in get_args(LockData):
+            on = replace(at, data=data)
+            runs.append(on)
+            runs.append(replace(on, anti_reward_probability=1.0))
+            runs += [replace(on, offline_share=share) for share in (0.1, 0.25, 0.75)]
+            runs += [
+                replace(on, method="bc", iterations=10),
+                replace(on, method="cql", iterations=40),
+                replace(on, method="offline-fqi", iterations=10),
+                replace(on, method="warm-start", online_budget=min(1_000_000, on.online_budget)),
+                replace(on, method="dqfd", online_budget=min(1_000_000, on.online_budget)),
+            ]
+    # The longest first, so that all cores end together.
+    runs.sort(key=lambda run: SLOWEST_FIRST.index(run.method) if run.method in SLOWEST_FIRST else 9)
+    return Suite("lock", f"The combination lock, H = {base.horizon}", tuple(runs))
+
+
+def briee_suite(preset: Preset) -> Suite:
+    """Compare Hy-Q with BRIEE, which learns without offline data, as the lock grows."""
+    horizons, seeds = ((10, 25, 50), FRESH_SEEDS) if preset == "full" else ((6,), range(2))
+    runs = []
+    for horizon in horizons:
+        for seed in seeds:
+            at = LockRun(horizon=horizon, seed=seed, offline_samples=5000 * horizon)
+            runs.append(replace(at, method="briee"))
+            runs += [replace(at, data=data) for data in get_args(LockData)]
+    return Suite("briee", "Hy-Q and BRIEE as the lock grows", tuple(runs))
+
+
+@dataclass(frozen=True)
+class Example:
+    """How a scripted problem is compared: for how long, and what counts as solved."""
+
+    online_steps: int
+    online_only_steps: int
+    threshold: float
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+
+EXAMPLES = {
+    # The threshold its makers gave it.
+    "mountaincar": Example(20_000, 60_000, -110.0),
+    # Near the best one can do, as in the next.
+    "acrobot": Example(15_000, 40_000, -85.0),
+    # Nine steps to go: with a distant horizon, standing still would cost next to nothing.
+    "doorkey": Example(
+        10_000,
+        25_000,
+        0.95,
+        {
+            "gamma": "0.9",
+            "value_range": (0.0, 1.0),
+            "n_target": 100,
+            "batch_size": 128,
+            "learning_rate": "3e-4",
+        },
+    ),
+}
+"""The problems of the deep comparison, by the names of their scripts."""
+
+
+DEEP_ORDER = ("hyq", "dqn", "offline", "bc", "dqfd", "cql", "iql")
+"""What matters most first, so that a suite that is interrupted says something already."""
+
+
+def deep_suite(preset: Preset) -> Suite:
+    """Compare deep Hy-Q with online-only, offline-only and the baselines on three problems."""
+    runs: list[Run] = []
+    for name, example in EXAMPLES.items():
+        if preset == "quick" and name != "mountaincar":
+            continue
+        problem = PROBLEMS[name]
+        for seed in FRESH_SEEDS if preset == "full" else range(1):
+            hybrid = DeepRun(
+                env=problem.env,
+                wrappers=problem.wrappers,
+                data=f"{name}/half",
+                seed=seed,
+                online_steps=example.online_steps,
+                threshold=example.threshold,
+                stop_when_solved=True,
+                **example.settings,
+            )
+            runs += [
+                hybrid,
+                replace(hybrid, method="dqn", online_steps=example.online_only_steps),
+                replace(hybrid, method="offline"),
+                replace(hybrid, method="bc"),
+            ]
+            if name != "acrobot":  # whose script acts at random half of the time as it is
+                runs += [replace(hybrid, data=f"{name}/{q}") for q in ("expert", "random80")]
+            if name == "mountaincar":
+                runs += [replace(hybrid, method=m) for m in ("dqfd", "cql", "iql")]
+    runs.sort(key=lambda run: DEEP_ORDER.index(run.method))
+    return Suite("deep", "Deep Hy-Q on three small problems", tuple(runs))
+
+
+MONTEZUMA = "hyq/Montezuma-v0"
+MONTEZUMA_PARAMETERS = '{"step_limit": 2000, "num_threads": 1}'
+"""One thread a run, because runs share the cores."""
+MONTEZUMA_PRESET = "cpu-montezuma"
+MONTEZUMA_HARD = "montezuma/hard"
+MONTEZUMA_SEEDS = (100, 101, 102)
+MONTEZUMA_EVALUATIONS = 5
+"""Evaluations over a run: each takes as long as thousands of training steps."""
+
+
+def montezuma_suite(online_steps: int) -> Suite:
+    """Compare Hy-Q with DQfD, CQL and BC on three datasets, and with RND, which has none.
+
+    The hardest dataset has three seeds of what acts; the rest is there to see the trend.
+    """
+    reports = online_steps // PRESETS[MONTEZUMA_PRESET].report_every
+    hybrid = DeepRun(
+        env=MONTEZUMA,
+        env_parameters=MONTEZUMA_PARAMETERS,
+        preset=MONTEZUMA_PRESET,
+        online_steps=online_steps,
+        evaluate_every=max(1, reports // MONTEZUMA_EVALUATIONS),
+        evaluation_epsilon=0.01,
+    )
+    alone = RNDRun(
+        env=MONTEZUMA,
+        env_parameters=MONTEZUMA_PARAMETERS,
+        preset="cpu",
+        online_steps=online_steps,
+    )
+    runs: list[Run] = []
+    for seed in MONTEZUMA_SEEDS:
+        acting = [replace(hybrid, method=m, data=MONTEZUMA_HARD, seed=seed) for m in _ACTING]
+        runs += [*acting, replace(alone, seed=seed)]
+        if seed == MONTEZUMA_SEEDS[0]:
+            runs += _on_logs_alone(hybrid, MONTEZUMA_HARD)
+    for data in ("montezuma/medium", "montezuma/easy"):
+        first = replace(hybrid, data=data, seed=MONTEZUMA_SEEDS[0])
+        runs += [replace(first, method=method) for method in _ACTING]
+        runs += _on_logs_alone(hybrid, data)
+    return Suite("montezuma", "Montezuma's Revenge", tuple(runs))
+
+
+_ACTING = ("hyq", "dqfd")
+
+
+def _on_logs_alone(like: DeepRun, data: str) -> list[Run]:
+    """List the methods that never act. They make records by updates, which are few."""
+    once = replace(like, data=data, seed=MONTEZUMA_SEEDS[0], evaluate_every=1)
+    return [replace(once, method=method) for method in ("cql", "bc")]
+
+
+COVERAGE_SEEDS = (103, 104, 105)
+"""Others than the comparison's, so that they can test what was concluded from it."""
+
+
+def coverage_suite(preset: Preset) -> Suite:
+    """Watch how soon Hy-Q learns from each dataset of Montezuma's Revenge.
+
+    To be held against the order in which 'hyq data inspect' puts the datasets.
+    """
+    hybrid = DeepRun(
+        env=MONTEZUMA,
+        env_parameters=MONTEZUMA_PARAMETERS,
+        preset=MONTEZUMA_PRESET,
+        online_steps=500_000 if preset == "full" else 2000,
+        evaluation_episodes=0,
+    )
+    runs = [
+        replace(hybrid, data=f"montezuma/{quality}", seed=seed)
+        for seed in (COVERAGE_SEEDS if preset == "full" else COVERAGE_SEEDS[:1])
+        for quality in ("easy", "medium", "hard")
+    ]
+    return Suite("coverage", "Montezuma's Revenge from three datasets", tuple(runs))
+
+
+ABLATIONS: dict[str, Mapping[str, Any]] = {
+    "as it is": {},
+    "one-step returns": {"n_step": 1, "n_step_offline": 1},
+    "value goes on where the logs were cut off": {"log_end_terminates": False},
+    "no pretraining": {"pretraining": 0},
+    "target network every 10,000 steps": {"n_target": 10_000},
+    "a coin for each minibatch": {"mix": "coin"},
+    "a fifth from the logs": {"beta": "0:0.2, 5e6:0.2, 15e6:0.01"},
+    "the paper's epsilon": {"epsilon": "0:0.25, 250e3:0.1, 5e6:0.01, 15e6:0.001"},
+    "no pessimism about unlogged actions": {"pessimism": "0"},
+    "the paper's settings": {"preset": "paper-small-montezuma"},
+    "a lost life costs only time": {"life_loss_discount": 1.0},
+    "value ends where a life is lost": {"life_loss_discount": 0.0},
+    "the paper's discount": {"gamma": "0.99"},
+    "the longest sight from the start": {"gamma": "0.997"},
+    "the paper's learning rate": {"learning_rate": "0:1e-4, 100e3:6.25e-5, 15e6:1e-5"},
+    "the paper's Adam": {"adam_epsilon": 1e-8, "weight_decay": 1e-5},
+    "no layer normalisation": {"network": "unnormalised"},
+    "pixels scaled alike": {"standardise_pixels": False},
+    "random actions of one step": {"hold": 1},
+    "no steady lanes": {"steady_lanes": 0},
+    "the paper's priorities": {"priority_online": (0.4, 1e-3), "priority_offline": (1.0, 1e-4)},
+    "the paper's importance exponent": {"importance": "0:0.6, 15e6:1"},
+    "twice the replay": {"batch_size": 128},
+    "half the replay": {"batch_size": 32},
+    "learning from step 1,000 on": {"learning_starts": 1000},
+    "rewards as they are": {"reward": "raw"},
+    "episodes of 4,500 steps": {"env_parameters": '{"step_limit": 4500, "num_threads": 1}'},
+    "pictures of 84x84": {"shrink_by": 1},
+    "pictures and network of the paper": {"shrink_by": 1, "network": "nature"},
+    # It cannot matter before the smaller one is full, after 400,000 steps.
+    "the paper's buffer": {"buffer_size": 2**20},
+}
+"""What is undone of the settings for Montezuma's Revenge, one at a time, and once all of them.
+
+What matters most comes first, so that a suite that is interrupted says something already."""
+
+
+def ablation_suite(online_steps: int) -> Suite:
+    """Undo each departure from the paper of the settings for Montezuma's Revenge."""
+    whole = DeepRun(
+        env=MONTEZUMA,
+        env_parameters=MONTEZUMA_PARAMETERS,
+        preset=MONTEZUMA_PRESET,
+        data=MONTEZUMA_HARD,
+        online_steps=online_steps,
+        evaluation_episodes=0,
+        seed=MONTEZUMA_SEEDS[0],
+    )
+    runs = [replace(whole, **settings) for settings in ABLATIONS.values()]
+    return Suite("ablations", "Montezuma's Revenge, one setting undone at a time", tuple(runs))
+
+
+SUITES: dict[str, Callable[[Preset], Suite]] = {
+    "lock": lock_suite,
+    "briee": briee_suite,
+    "deep": deep_suite,
+    "coverage": coverage_suite,
+}
+"""Every suite by name."""

@@ -1,0 +1,375 @@
+"""Theorem 1, measured: what Algorithm 1 loses while it learns, beside what the theorem allows.
+
+Every problem is a finite MDP, so C_pi, the bilinear rank and the value of every policy on the way
+are exact; only the algorithm's data is random. Offline pairs are drawn i.i.d. from nu_h, as the
+paper assumes, with nu a mixture of the comparator's occupancy (share p) and the worst policy's:
+C_pi is about sqrt(H / p), which is how it is controlled. Rewards are coin flips but for the lock's.
+
+The theorem needs a complete class, and one range or one ball for all steps is none. The tables here
+have values between 0 and the most that can still be earned: cell means of the targets never leave
+that. The linear functions have weights in [0, H - h]^d, written as w in [0, 1]^d for the features
+(H - h) phi, so that one class serves every step.
+"""
+
+import json
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field, fields, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import numpy as np
+from scipy.optimize import lsq_linear
+
+from hyq.core.files import append_line
+from hyq.core.mdp import FiniteMDP
+from hyq.core.seeding import Streams
+from hyq.core.types import Array, FloatArray, IntArray, Transitions
+from hyq.data.dataset import Dataset
+from hyq.data.online import Batch, OnlineStore
+from hyq.envs.combination_lock import LockSpec
+from hyq.envs.linear import LinearMDP
+from hyq.envs.tabular import RowSampler, TabularEnv
+from hyq.fqi.classes import FunctionClass, Regression
+from hyq.fqi.hyq_fqi import HyQ, HyQConfig, HyQState, fitted_q_iteration
+from hyq.fqi.linear import LinearClass, LinearFunction
+from hyq.fqi.tabular import TabularClass
+from hyq.rollout import VectorEnv
+from hyq.runs.records import RunDirectory
+from hyq.theory.assumptions import largest_returns
+from hyq.theory.theorem import Setting
+from hyq.theory.transfer import linear_transfer, tabular_transfer
+
+ProblemKind = Literal["tabular", "linear", "lock"]
+Use = Literal["pooled", "balanced", "warm start"]
+USES: tuple[Use, ...] = get_args(Use)
+"""How regressions weigh data: all rows equally, both sources equally, or offline only at first."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """An MDP with a complete function class, for which the corrected Theorem 1 holds."""
+
+    mdp: FiniteMDP
+    env: Callable[[], VectorEnv]
+    family: FunctionClass[Any]
+    observe: Callable[[int, IntArray], Array]
+    """What the agent sees of states at a step."""
+    observations: Array
+    """What policies are read off: every state, as it is seen at any one step."""
+    transfer: Callable[[FloatArray, FloatArray], float]
+    """C_pi of the class without its bounds, from the comparator's occupancy and nu."""
+    rank: int
+    """d: cells of a table, or features."""
+    coin_flips: bool
+    """Whether rewards are 0 or 1 with the MDP's means, or the means themselves."""
+
+    @cached_property
+    def v_max(self) -> float:
+        """The largest total reward of a trajectory."""
+        payoff = (self.mdp.reward > 0).astype(np.float64) if self.coin_flips else self.mdp.reward
+        return float(largest_returns(self.mdp, payoff).max())
+
+
+def setting(transfer: float, rank: int, horizon: int, v_max: float) -> Setting:
+    """Return what Theorem 1 needs to know of tables, or of simplex features with box weights.
+
+    Residuals have `rank` weights in [-V_max, V_max], and occupancies (or mean features) are at most
+    one long.
+    """
+    length = v_max * math.sqrt(rank)
+    return Setting(transfer, rank, horizon, v_max, length, parameters=rank * horizon)
+
+
+@dataclass(frozen=True)
+class Case:
+    """One measurement: a problem, data of some coverage, and T iterations."""
+
+    problem: ProblemKind = "tabular"
+    iterations: int = 128
+    """T."""
+    share: float = 0.25
+    """p, the comparator's share of the offline distribution."""
+    seed: int = 0
+    size: int = 4
+    """States of a tabular MDP, or features of a linear one."""
+    horizon: int = 4
+    m_off: int | None = None
+    """Offline samples a step; None is T, as in the theorem."""
+    use: Use = "pooled"
+    comparator: float = 0.0
+    """Share of (step, state) at which the comparator departs from the optimal policy."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What came out, with what the theorem says."""
+
+    case: Case
+    transfer: float
+    """C_pi of the comparator."""
+    optimal_transfer: float
+    """C_pi of the optimal policy, infinite if only a worse comparator is covered."""
+    rank: int
+    v_max: float
+    comparator_value: float
+    optimal_value: float
+    values: FloatArray = field(repr=False)
+    """V^{pi^t} for t = 1, ..., T."""
+
+    @property
+    def cumulative(self) -> float:
+        """sum_t V^{pi^e} - V^{pi^t}."""
+        return float((self.comparator_value - self.values).sum())
+
+
+class BoxClass(LinearClass):
+    """Linear functions with all weights in [0, 1]."""
+
+    def fit(
+        self, problem: Regression, start: LinearFunction, rng: np.random.Generator
+    ) -> LinearFunction:
+        """Solve the least squares over the box exactly, on the triangle that QR leaves of it."""
+        features = problem.observation[np.arange(len(problem.target)), problem.action]
+        rows = np.column_stack([features, problem.target]) * np.sqrt(problem.weight)[:, None]
+        triangle = np.asarray(np.linalg.qr(rows, mode="r"))
+        found = lsq_linear(
+            triangle[:, :-1], triangle[:, -1], (0.0, 1.0), "bvls", max_iter=100 * self.dimension
+        )
+        return LinearFunction(np.clip(found.x, 0.0, 1.0))
+
+
+class _FeatureEnv(TabularEnv):
+    """One lane of a linear MDP that shows (H - h) phi(s, .) and pays coin flips."""
+
+    def __init__(self, linear: LinearMDP) -> None:
+        self._features = linear.features
+        super().__init__(1, linear.mdp, "bernoulli")
+
+    def _observe(self, state: Array, h: IntArray) -> Array:
+        scaled: Array = (self.horizon - h)[:, None, None] * self._features[state]
+        return scaled
+
+
+def build(case: Case) -> Problem:
+    """Make the problem that a case names; its seed chooses the instance."""
+    rng = Streams(case.seed).generator("theory", case.problem, case.size, case.horizon)
+    if case.problem == "linear":
+        linear = LinearMDP.random(
+            rng, states=4 * case.size, actions=4, dimension=case.size, horizon=case.horizon
+        )
+        features = linear.features
+        return Problem(
+            mdp=linear.mdp,
+            env=lambda: _FeatureEnv(linear),
+            family=BoxClass(linear.dimension),
+            observe=lambda h, state: (case.horizon - h) * features[state],
+            observations=features,
+            transfer=lambda d, nu: linear_transfer(features, d, nu),
+            rank=linear.dimension,
+            coin_flips=True,
+        )
+    if case.problem == "lock":
+        mdp = LockSpec(horizon=case.horizon, instance_seed=case.seed).latent_mdp()
+    else:
+        mdp = FiniteMDP.random(
+            rng, states=case.size, actions=4, horizon=case.horizon, concentration=0.3
+        )
+    coin_flips = case.problem == "tabular"
+    return Problem(
+        mdp=mdp,
+        env=lambda: TabularEnv(1, mdp, "bernoulli" if coin_flips else "none"),
+        family=TabularClass(mdp.states, mdp.actions),
+        observe=lambda h, state: state,
+        observations=np.arange(mdp.states),
+        transfer=tabular_transfer,
+        rank=mdp.states * mdp.actions,
+        coin_flips=coin_flips,
+    )
+
+
+def comparator_policy(mdp: FiniteMDP, departs: float, rng: np.random.Generator) -> FloatArray:
+    """Return the optimal policy with another action in a share `departs` of (step, state)."""
+    action = mdp.optimal_q().argmax(axis=-1)
+    other = (action + rng.integers(1, mdp.actions, size=action.shape)) % mdp.actions
+    chosen = np.where(rng.random(action.shape) < departs, other, action)
+    policy: FloatArray = np.eye(mdp.actions)[chosen]
+    return policy
+
+
+def offline_data(
+    problem: Problem, nu: FloatArray, samples: int, rng: np.random.Generator
+) -> Dataset:
+    """Draw `samples` i.i.d. transitions of every step from nu_h."""
+    mdp, sampler = problem.mdp, RowSampler(problem.mdp)
+    parts = []
+    for h in range(mdp.horizon):
+        cell = rng.choice(nu[h].size, size=samples, p=nu[h].ravel() / nu[h].sum())
+        state, action = np.divmod(cell, mdp.actions)
+        steps = np.full(samples, h)
+        following = sampler.next_state(rng, steps, state, action)
+        reward = mdp.reward[h, state, action]
+        if problem.coin_flips:
+            reward = (rng.random(samples) < reward).astype(np.float64)
+        parts.append(
+            Transitions(
+                problem.observe(h, state),
+                action,
+                reward,
+                np.full(samples, float(h + 1 < mdp.horizon)),
+                problem.observe(h + 1, following),
+            )
+        )
+    step = np.repeat(np.arange(mdp.horizon), samples)
+    return Dataset(Transitions.concatenate(parts), step, {})
+
+
+def measure(case: Case) -> Measured:
+    """Run Algorithm 1 and add up what it loses to the comparator."""
+    problem = build(case)
+    mdp, streams = problem.mdp, Streams(case.seed)
+    policy = comparator_policy(mdp, case.comparator, streams.generator("comparator"))
+    occupancy = mdp.occupancy(policy)
+    q = mdp.optimal_q()
+    worst = mdp.occupancy(mdp.greedy_policy(-q))
+    nu = case.share * occupancy + (1 - case.share) * worst
+    samples = case.m_off or case.iterations
+    offline = offline_data(problem, nu, samples, streams.generator("offline", samples))
+    transfer = problem.transfer(occupancy, nu)
+    return Measured(
+        case,
+        transfer,
+        problem.transfer(mdp.occupancy(mdp.greedy_policy(q)), nu),
+        problem.rank,
+        problem.v_max,
+        mdp.value(policy),
+        mdp.optimal_value(),
+        np.array(list(_values(problem, case, offline, streams))),
+    )
+
+
+def _values(problem: Problem, case: Case, offline: Dataset, streams: Streams) -> Iterator[float]:
+    """Yield V^{pi^t} for t = 1, ..., T, the first being that of f^1."""
+    shares = {"pooled": None, "balanced": 0.5, "warm start": 0.0}
+    config = HyQConfig(
+        iterations=max(case.iterations - 1, 1),
+        collection="q-type",
+        offline_share=shares[case.use],
+        value_range=(0.0, problem.v_max),
+    )
+    functions = (problem.family.zero(),) * offline.horizon
+    state = None
+    if case.use == "warm start":
+        functions, _ = fitted_q_iteration(
+            offline, OnlineStore(), problem.family, config, functions, streams, 1.0
+        )
+        state = HyQState(0, functions, OnlineStore(), 0)
+    known: dict[bytes, float] = {}
+
+    def value(of: tuple[Any, ...]) -> float:
+        actions = np.array([f.greedy(problem.observations) for f in of])
+        key = actions.tobytes()
+        if key not in known:
+            known[key] = problem.mdp.value(np.eye(problem.mdp.actions)[actions])
+        return known[key]
+
+    yield value(functions)
+    learner, env = HyQ(problem.family, config), problem.env()
+    state = state or HyQState(0, functions, OnlineStore(), 0)
+    while state.iteration + 1 < case.iterations:
+        for step in learner.run(env, offline, streams, state):
+            yield value(step.state.functions)
+            state = step.state
+            if state.iteration % _SEGMENT == 0:
+                break
+        state = replace(state, online=OnlineStore((_merged(state.online, offline.horizon),)))
+
+
+_SEGMENT = 64
+"""Iterations after which collected batches are laid end to end, which changes only the speed."""
+
+
+def _merged(online: OnlineStore, horizon: int) -> Batch:
+    return tuple(Transitions.concatenate(online.at(h)) for h in range(horizon))
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Which cases to run; each list of them is one panel of the figure."""
+
+    rates: tuple[Case, ...]
+    """Cumulative suboptimality against T, for several C_pi."""
+    sizes: tuple[Case, ...]
+    """Against the rank d."""
+    horizons: tuple[Case, ...]
+    """Against H."""
+    forgetting: tuple[Case, ...]
+    """Against m_off, for the three uses of the data."""
+    comparators: tuple[Case, ...]
+    """Comparators that are covered while the optimum is not."""
+
+
+PROBLEMS: tuple[ProblemKind, ...] = ("tabular", "linear", "lock")
+SHARES = (1.0, 1 / 4, 1 / 16, 1 / 64)
+HORIZONS: dict[ProblemKind, int] = {"tabular": 4, "linear": 4, "lock": 8}
+
+
+def plan(quick: bool) -> Plan:
+    """Lay the experiment out: minutes on one core, or seconds if `quick`."""
+    rounds = (8, 16, 32) if quick else (32, 64, 128, 256, 512, 1024)
+    seeds = range(1 if quick else 3)
+    middle = 16 if quick else 256
+    base = [
+        Case(problem=problem, horizon=HORIZONS[problem], seed=seed, size=8, iterations=middle)
+        for problem in PROBLEMS
+        for seed in seeds
+    ]
+    return Plan(
+        rates=tuple(
+            replace(case, iterations=t, share=p) for case in base for p in SHARES for t in rounds
+        ),
+        sizes=tuple(
+            replace(case, size=size)
+            for case in base
+            if case.problem != "lock"
+            for size in (2, 4, 8, 16)
+        ),
+        horizons=tuple(replace(case, horizon=h) for case in base for h in (2, 4, 8)),
+        forgetting=tuple(
+            replace(case, m_off=max(1, middle // divisor), use=use)
+            for case in base
+            if case.problem != "linear"
+            for divisor in (1, 4, 16, 64)
+            for use in USES
+        ),
+        comparators=tuple(
+            replace(case, comparator=badness, share=1.0) for case in base for badness in (0.1, 0.3)
+        ),
+    )
+
+
+def start(out: Path, quick: bool = False) -> Iterator[tuple[int, int]]:
+    """Run the whole plan into the new directory `out`, telling (done, all) after each case."""
+    everything = [
+        (panel.name, case) for panel in fields(Plan) for case in getattr(plan(quick), panel.name)
+    ]
+    run = RunDirectory.create(out, {"experiment": "theory", "quick": quick})
+    for done, (panel, case) in enumerate(everything, start=1):
+        result = measure(case)
+        row = {
+            "panel": panel,
+            **asdict(case),
+            "m_off": case.m_off or case.iterations,
+            "transfer": result.transfer,
+            "optimal_covered": math.isfinite(result.optimal_transfer),
+            "rank": result.rank,
+            "v_max": result.v_max,
+            "comparator_value": result.comparator_value,
+            "optimal_value": result.optimal_value,
+            "first_loss": result.comparator_value - float(result.values[0]),
+            "cumulative": result.cumulative,
+            "final_value": float(result.values[-1]),
+        }
+        append_line(run.path / "records.jsonl", json.dumps(row))
+        yield done, len(everything)

@@ -1,0 +1,206 @@
+"""The Bellman error transfer coefficient C_pi, exactly (equation 2 of the paper).
+
+For a policy pi with occupancy d and offline distributions nu,
+
+    C_pi = max{0, max over f in F of  sum_h E_{d_h}[g_h] / sqrt(sum_h E_{nu_h}[g_h^2])},
+
+where g_h = T f_{h+1} - f_h. We read it as the smallest C >= 0 with numerator <= C * denominator for
+every f, which settles 0/0 (no constraint) and x/0 for x > 0 (C = inf).
+
+T is a maximum, so f -> g is not linear; but it is one-to-one and onto. Given any g, the recursion
+f_h = T f_{h+1} - g_h finds its f. Hence an unrestricted class that is closed under T has *all* its
+differences as residuals, the problem is linear over quadratic, and Cauchy-Schwarz solves it. The
+ratio does not depend on the scale of g, and small g belong to f near Q*, so a class that is merely
+bounded has the same C_pi whenever Q* lies inside its bounds; docs/theory.md gives the argument, and
+`hyq.theory.bounded` solves the case where it does not.
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from hyq.core.errors import HyqError
+from hyq.core.mdp import FiniteMDP
+from hyq.core.types import FloatArray
+from hyq.theory.residuals import pairwise_residuals
+
+_RANK = 1e-10
+"""Eigenvalues below this share of the largest count as zero."""
+_ZERO = 1e-12
+"""Squared residuals below this count as zero."""
+
+
+def tabular_transfer(occupancy: FloatArray, nu: FloatArray) -> float:
+    """C_pi of the class of all functions: sqrt(sum_h E_{d_h}[d_h / nu_h]), never below sqrt(H).
+
+    It is infinite exactly when pi visits a pair (s, a) that nu never does.
+    """
+    check_pair(occupancy, nu)
+    return math.sqrt(float((occupancy * density_ratio(occupancy, nu)).sum()))
+
+
+def density_ratio(occupancy: FloatArray, nu: FloatArray) -> FloatArray:
+    """Return d_h(s, a) / nu_h(s, a): 0 where pi never goes, inf where only pi goes."""
+    visited = occupancy > 0
+    ratio = np.zeros(occupancy.shape)
+    with np.errstate(divide="ignore"):
+        np.divide(occupancy, nu, out=ratio, where=visited)
+    return ratio
+
+
+def linear_transfer(features: FloatArray, occupancy: FloatArray, nu: FloatArray) -> float:
+    """C_pi of all linear functions of `features`, where these are closed under T.
+
+    The residuals are then all <u_h, phi>, and C_pi^2 = sum_h ||E_{d_h} phi||^2 in the norm of the
+    inverse covariance of nu_h. A covariance may be singular: if the mean feature of pi leaves its
+    range, some function that is zero on the data is not zero on pi, and C_pi = inf.
+    """
+    mean = feature_mean(features, occupancy)
+    covariance = feature_covariance(features, nu)
+    return math.sqrt(sum(inverse_norm(m, c) for m, c in zip(mean, covariance, strict=True)))
+
+
+def feature_mean(features: FloatArray, distribution: FloatArray) -> FloatArray:
+    """Return E[phi(s, a)] at every step, shape (H, d); `features` has shape (S, A, d)."""
+    mean: FloatArray = np.einsum("hsa,sad->hd", distribution, features)
+    return mean
+
+
+def feature_covariance(features: FloatArray, distribution: FloatArray) -> FloatArray:
+    """Return E[phi phi'] at every step, shape (H, d, d)."""
+    covariance: FloatArray = np.einsum("hsa,sad,sae->hde", distribution, features, features)
+    return covariance
+
+
+def inverse_norm(vector: FloatArray, covariance: FloatArray) -> float:
+    """Return v' Sigma^+ v, or inf if v is not in the range of Sigma."""
+    values, basis = np.linalg.eigh(covariance)
+    coordinates = basis.T @ vector
+    seen = values > _RANK * max(float(values[-1]), 0.0)
+    outside = float(np.square(coordinates[~seen]).sum())
+    if outside > _RANK * max(float(vector @ vector), _ZERO):
+        return math.inf
+    return float((np.square(coordinates[seen]) / values[seen]).sum())
+
+
+@dataclass(frozen=True)
+class ChainProblem:
+    """A product class seen through its residuals: numbers for each pair (f_{h+1}, f_h).
+
+    Whatever is a sum over h of terms in (f_h, f_{h+1}) can be maximised by dynamic programming
+    along h, in O(H K^2), instead of over K^H functions.
+    """
+
+    mean: list[FloatArray]
+    """E_{d_h}[g_h], shape (K_next, K) for every step."""
+    square: list[FloatArray]
+    """E_{d_h}[g_h^2]."""
+    cost: list[FloatArray]
+    """E_{nu_h}[g_h^2]."""
+
+    @classmethod
+    def of(
+        cls, mdp: FiniteMDP, tables: FloatArray, occupancy: FloatArray, nu: FloatArray
+    ) -> "ChainProblem":
+        """Take the class `tables`, shape (H, K, S, A), on `mdp`."""
+        check_pair(occupancy, nu)
+        pairs = pairwise_residuals(mdp, tables)
+        return cls(
+            [np.einsum("sa,ijsa->ij", d, g) for d, g in zip(occupancy, pairs, strict=True)],
+            [np.einsum("sa,ijsa->ij", d, g**2) for d, g in zip(occupancy, pairs, strict=True)],
+            [np.einsum("sa,ijsa->ij", n, g**2) for n, g in zip(nu, pairs, strict=True)],
+        )
+
+    def best_path(self, score: list[FloatArray]) -> list[tuple[int, int]] | None:
+        """Return the pairs, last step first, of the f that maximises the sum of `score`.
+
+        A score of -inf forbids a pair; None means that every function is forbidden.
+        """
+        value = np.zeros(1)
+        back = []
+        for step in reversed(score):
+            total = value[:, None] + step
+            back.append(total.argmax(axis=0))
+            value = total.max(axis=0)
+        member = int(value.argmax())
+        if value[member] == -math.inf:
+            return None
+        path = []
+        for choice in reversed(back):
+            following = int(choice[member])
+            path.append((following, member))
+            member = following
+        return path[::-1]
+
+    def total(self, terms: list[FloatArray], path: list[tuple[int, int]]) -> float:
+        """Sum `terms` along a path."""
+        return float(sum(t[pair] for t, pair in zip(reversed(terms), path, strict=True)))
+
+
+def finite_transfer(
+    mdp: FiniteMDP, tables: FloatArray, occupancy: FloatArray, nu: FloatArray
+) -> float:
+    """C_pi of a finite product class `tables`, shape (H, K, S, A), without enumerating it.
+
+    Every f is a point (N, D), its numerator and squared denominator. N^2 / D is convex in the
+    point, rises with N and falls with D, so its maximum sits on a corner of the upper left hull of
+    the points. Each corner maximises some u N - v D with u, v >= 0, which dynamic programming
+    finds; bisecting the directions between two known corners finds all corners (Eisner and
+    Severance's method).
+    """
+    problem = ChainProblem.of(mdp, tables, occupancy, nu)
+    if _gains_for_free(problem):
+        return math.inf
+
+    def corner(u: float, v: float) -> tuple[float, float]:
+        score = [u * n - v * d for n, d in zip(problem.mean, problem.cost, strict=True)]
+        path = problem.best_path(score)
+        assert path is not None
+        return problem.total(problem.mean, path), problem.total(problem.cost, path)
+
+    corners = [corner(1.0, 0.0), corner(0.0, 1.0)]
+    open_edges = [(corners[0], corners[1])]
+    while open_edges:
+        (n1, d1), (n2, d2) = open_edges.pop()
+        u, v = d1 - d2, n1 - n2
+        if u <= 0 or v < 0:
+            continue
+        n, d = corner(u, v)
+        if u * n - v * d > max(u * n1 - v * d1, u * n2 - v * d2) + 1e-12 * (abs(u) + abs(v)):
+            corners.append((n, d))
+            open_edges += [((n1, d1), (n, d)), ((n, d), (n2, d2))]
+    return max((n / math.sqrt(d) for n, d in corners if n > 0 and d > _ZERO), default=0.0)
+
+
+def _gains_for_free(problem: ChainProblem) -> bool:
+    """Say whether some f has a positive numerator and no residual anywhere on the data."""
+    score = [
+        np.where(cost <= _ZERO, mean, -math.inf)
+        for mean, cost in zip(problem.mean, problem.cost, strict=True)
+    ]
+    path = problem.best_path(score)
+    return path is not None and problem.total(problem.mean, path) > math.sqrt(_ZERO)
+
+
+def joint_transfer(residuals: FloatArray, occupancy: FloatArray, nu: FloatArray) -> float:
+    """C_pi of a joint class by trying every function; `residuals` has shape (K, H, S, A)."""
+    check_pair(occupancy, nu)
+    numerator = np.einsum("hsa,khsa->k", occupancy, residuals)
+    cost = np.einsum("hsa,khsa->k", nu, residuals**2)
+    if np.any((cost <= _ZERO) & (numerator > math.sqrt(_ZERO))):
+        return math.inf
+    counts = (numerator > 0) & (cost > _ZERO)
+    ratios = numerator[counts] / np.sqrt(cost[counts])
+    return float(ratios.max(initial=0.0))
+
+
+def check_pair(occupancy: FloatArray, nu: FloatArray) -> None:
+    """Raise unless both are distributions over (s, a) at the same steps."""
+    if occupancy.shape != nu.shape or occupancy.ndim != 3:
+        raise HyqError(
+            f"occupancy and nu must both have shape (H, S, A), got {occupancy.shape} and {nu.shape}"
+        )
+    for name, array in (("occupancy", occupancy), ("nu", nu)):
+        if (array < 0).any() or np.abs(array.sum(axis=(1, 2)) - 1).max() > 1e-6:
+            raise HyqError(f"{name} must be a distribution over (s, a) at every step")

@@ -1,0 +1,54 @@
+"""What every algorithm must do, whatever it learns: one suite that each algorithm's tests call."""
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from hyq.core.seeding import Streams
+from hyq.data.dataset import Dataset
+from hyq.fqi.base import Algorithm, Step
+from hyq.rollout import VectorEnv
+
+
+def check_conformance(
+    make: Callable[[], Algorithm[Any]], env: VectorEnv, offline: Dataset, iterations: int = 3
+) -> None:
+    """Run `make()` for a few iterations and check the contract of `hyq.fqi.base`."""
+    algorithm = make()
+    whole = list(algorithm.run(env, offline, Streams(5)))
+    assert len(whole) == iterations, "the configured number of iterations was not kept"
+    assert [step.iteration for step in whole] == list(range(1, iterations + 1))
+    samples = [step.online_samples for step in whole]
+    assert samples == sorted(samples)
+    assert all(np.isfinite(value) for step in whole for value in step.metrics.values())
+    observation = offline.at(0).observation[:7]
+    actions = whole[-1].policy(0, observation)
+    assert all(action in env.single_action_space for action in actions)
+
+    _assert_same(whole[-1], deque(make().run(env, offline, Streams(5)), maxlen=1)[0], algorithm)
+    other = deque(make().run(env, offline, Streams(6)), maxlen=1)[0]
+    assert _bits(other, algorithm) != _bits(whole[-1], algorithm), "the seed changes nothing"
+
+    for stop in range(1, iterations):
+        head = []
+        for step in make().run(env, offline, Streams(5)):
+            head.append(algorithm.snapshot(step.state))
+            if step.iteration == stop:
+                break
+        appended = [snapshot.appended for snapshot in head if snapshot.appended]
+        restored = algorithm.restore(head[-1].replaced, appended)
+        tail = list(make().run(env, offline, Streams(5), restored))
+        assert [step.iteration for step in tail] == list(range(stop + 1, iterations + 1))
+        _assert_same(whole[-1], tail[-1], algorithm)
+
+
+def _bits(step: Step[Any], algorithm: Algorithm[Any]) -> dict[str, bytes]:
+    return {k: v.tobytes() for k, v in algorithm.snapshot(step.state).replaced.items()}
+
+
+def _assert_same(one: Step[Any], other: Step[Any], algorithm: Algorithm[Any]) -> None:
+    assert _bits(one, algorithm) == _bits(other, algorithm)
+    assert one.online_samples == other.online_samples
+    assert dict(one.metrics) == dict(other.metrics)

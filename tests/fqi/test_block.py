@@ -1,0 +1,154 @@
+"""The block class: its head against a slow twin, its encoder against known latents."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import lsq_linear
+
+from hyq.core.errors import HyqError
+from hyq.core.targets import softmax
+from hyq.core.types import FloatArray, IntArray
+from hyq.fqi.block import BlockClass, BlockFunction, _HeadProblem
+from hyq.fqi.classes import Regression
+
+
+def block_problem(
+    rng: np.random.Generator, table: FloatArray, rows: int = 1500, dimension: int = 16
+) -> tuple[Regression, IntArray]:
+    """Noisy rotated one-hot latents, and targets that depend on (latent, action) only."""
+    latent = rng.integers(3, size=rows)
+    rotation = np.linalg.qr(rng.normal(size=(dimension, dimension)))[0]
+    plain = np.eye(dimension)[latent] + rng.normal(scale=0.1, size=(rows, dimension))
+    plain[:, 7] += 1.0  # a constant code, as that of the time
+    observation = (5 * plain @ rotation).astype(np.float32)
+    action = rng.integers(table.shape[1], size=rows)
+    problem = Regression(observation, action, table[latent, action], np.full(rows, 1 / rows))
+    return problem, latent
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 10_000), st.booleans())
+def test_the_head_is_the_exact_minimiser(seed: int, bounded: bool) -> None:
+    rng = np.random.default_rng(seed)
+    rows, actions = 60, 4
+    code = rng.dirichlet(np.ones(3), size=rows).astype(np.float32)
+    action = np.sort(rng.integers(actions - 1, size=rows))  # the last action is never seen
+    target, weight = rng.normal(size=rows), rng.dirichlet(np.ones(rows))
+    family = BlockClass(2, actions, ridge=1e-6, bounded=bounded)
+    head = _HeadProblem(action, target, weight, family).solve(code)
+    bounds = (0.0, 1.0) if bounded else (-np.inf, np.inf)
+    for a in np.unique(action):
+        seen = action == a
+        scale = np.sqrt(weight[seen])
+        slow = lsq_linear(code[seen] * scale[:, None], target[seen] * scale, bounds, tol=1e-12)
+        achieved = np.sum((scale * (code[seen] @ head[:, a] - target[seen])) ** 2)
+        assert achieved <= 2 * slow.cost + 1e-6
+        if bounded:
+            assert head[:, a].min() >= 0.0
+            assert head[:, a].max() <= 1.0
+    np.testing.assert_array_equal(head[:, actions - 1], 0.0)
+
+
+@pytest.mark.parametrize("encoding", ["hard", "soft"])
+@pytest.mark.parametrize("v_max", [1.0, 7.0])
+def test_the_fit_recovers_latents_and_values(encoding: str, v_max: float) -> None:
+    rng = np.random.default_rng(0)
+    table = v_max * np.array([[1.0, 0.0, 0.1], [0.0, 1.0, 0.1], [0.0, 0.0, 0.0]])
+    problem, latent = block_problem(rng, table)
+    family = BlockClass(16, 3, v_max=v_max, encoding=encoding)  # type: ignore[arg-type]
+    fitted = family.fit(problem, family.zero(), rng)
+    tolerance = {"hard": 1e-3, "soft": 0.1}[encoding] * v_max
+    values = fitted.values(problem.observation)
+    for z in range(3):
+        np.testing.assert_allclose(values[latent == z].mean(axis=0), table[z], atol=tolerance)
+    np.testing.assert_array_equal(
+        fitted.greedy(problem.observation)[latent < 2], latent[latent < 2]
+    )
+
+
+def test_the_encoder_carries_over_to_a_step_with_another_time_code() -> None:
+    """Warm-started from a step with all latents, a step with one latent must keep them apart."""
+    rng = np.random.default_rng(1)
+    table = np.eye(3)
+    first, latent = block_problem(rng, table)
+    family = BlockClass(16, 3)
+    fitted = family.fit(first, family.zero(), rng)
+    only = latent == 0
+    moved = Regression(
+        first.observation[only], first.action[only], first.target[only],
+        np.full(only.sum(), 1 / only.sum()),
+    )  # fmt: skip
+    again = family.fit(moved, fitted, rng)
+    code = (first.observation @ again.encoder + again.bias).argmax(axis=1)
+    for z in range(3):
+        assert len(np.unique(code[latent == z])) == 1
+    assert len(np.unique(code)) == 3
+
+
+def test_data_outweighs_the_pull_of_the_start() -> None:
+    rng = np.random.default_rng(2)
+    table = np.eye(3)
+    problem, latent = block_problem(rng, table)
+    family = BlockClass(16, 3)
+    misleading = BlockFunction(
+        rng.normal(size=(16, 3)).astype(np.float32) * 0.05,
+        np.zeros(3, np.float32),
+        np.zeros((3, 3), np.float32),
+        "hard",
+    )
+    fitted = family.fit(problem, misleading, rng)
+    assert np.mean(fitted.greedy(problem.observation) == latent) > 0.99
+
+
+def test_values_stay_in_range_even_for_impossible_targets() -> None:
+    rng = np.random.default_rng(3)
+    problem, _ = block_problem(rng, 5 * np.eye(3) - 2)
+    family = BlockClass(16, 3, v_max=2.0)
+    values = family.fit(problem, family.zero(), rng).values(problem.observation)
+    assert values.min() >= 0.0
+    assert values.max() <= 2.0
+
+
+def test_weights_decide_between_contradicting_rows() -> None:
+    rng = np.random.default_rng(4)
+    observation = np.repeat(rng.normal(size=(1, 8)), 4, axis=0).astype(np.float32)
+    observation += rng.normal(scale=1e-3, size=observation.shape).astype(np.float32)
+    weight = np.array([0.7, 0.1, 0.1, 0.1])
+    problem = Regression(observation, np.zeros(4, int), np.array([1.0, 0, 0, 0]), weight)
+    family = BlockClass(8, 1, steps=0, latents=1)
+    fitted = family.fit(problem, family.zero(), rng)
+    np.testing.assert_allclose(fitted.values(observation)[:, 0], 0.7, atol=1e-3)
+
+
+def test_arrays_rebuild_the_function() -> None:
+    rng = np.random.default_rng(5)
+    problem, _ = block_problem(rng, np.eye(3))
+    family = BlockClass(16, 3)
+    fitted = family.fit(problem, family.zero(), rng)
+    again = family.rebuild(fitted.arrays())
+    np.testing.assert_array_equal(
+        fitted.values(problem.observation), again.values(problem.observation)
+    )
+
+
+def test_the_zero_function_is_zero_and_encodings_are_checked() -> None:
+    zero = BlockClass(4, 2).zero()
+    np.testing.assert_array_equal(zero.values(np.ones((3, 4), np.float32)), 0.0)
+    with pytest.raises(HyqError, match="encoding"):
+        BlockClass(4, 2, encoding="fuzzy")  # type: ignore[arg-type]
+
+
+def test_softmax_survives_large_logits() -> None:
+    expected = np.array([[1.0, 0.0], [0.5, 0.5]])
+    np.testing.assert_allclose(softmax(np.array([[1e4, 0.0], [0.0, 0.0]])), expected)
+
+
+def test_observations_that_are_all_equal_give_finite_functions() -> None:
+    """A deterministic first state has nothing to scale by; NaN would spread to every step."""
+    rng = np.random.default_rng(6)
+    same = np.ones((5, 4), np.float32)
+    problem = Regression(same, np.array([0, 0, 0, 1, 1]), np.ones(5) * 0.5, np.full(5, 0.2))
+    family = BlockClass(4, 2)
+    fitted = family.fit(problem, family.zero(), rng)
+    np.testing.assert_allclose(fitted.values(same), 0.5, atol=1e-3)

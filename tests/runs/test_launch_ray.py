@@ -1,0 +1,43 @@
+"""A suite on a real local Ray cluster, with a worker killed in the middle."""
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hyq.runs.launch import SuiteDirectory
+from hyq.runs.launch_ray import launch_ray
+from tests.runs.conftest import numbers
+from tests.runs.tiny_suite import RUNS, SUITE
+
+
+def ray_workers() -> list[int]:
+    """Processes that execute one of our tasks; Ray names them after it."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            if entry.read_bytes().startswith(b"ray::execute_remotely"):
+                found.append(int(entry.parts[2]))
+        except OSError:
+            continue
+    return found
+
+
+@pytest.mark.filterwarnings("default")
+def test_a_killed_ray_worker_is_resumed_elsewhere(
+    tmp_path: Path, undisturbed: dict[str, Any]
+) -> None:
+    directory = SuiteDirectory.prepare(tmp_path / "suite", SUITE)
+    outcomes, killed = [], False
+    for event in launch_ray(directory, SUITE.runs, address=None, beat=0.02):
+        if not killed and any(directory.progress(run) for run in RUNS) and ray_workers():
+            os.kill(ray_workers()[0], signal.SIGKILL)
+            killed = True
+        if event:
+            outcomes.append(event.outcome)
+    assert killed
+    assert outcomes == ["finished"] * len(RUNS)
+    assert numbers(directory.path) == undisturbed
+    assert not list(directory.path.rglob("*/checkpoint/*")), "what a run removes is removed here"

@@ -1,0 +1,186 @@
+"""Runs on the lock: records, resuming to the bit, and refusals before time is spent."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hyq.core.errors import HyqError
+from hyq.core.types import Array
+from hyq.experts.lock import lock_dataset
+from hyq.runs import lock
+from hyq.runs.records import RunDirectory
+from hyq.runs.specs import LockRun
+
+# Deliberately starved of data, so that it is still learning after several iterations.
+SMALL = LockRun(data="trajectory", horizon=8, offline_samples=160, m_on=1, iterations=4, seed=3)
+
+
+def timeless(row: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in row.items() if key not in ("seconds", "wall_seconds")}
+
+
+def results(path: Path) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    run = RunDirectory.open(path)
+    assert run.summary is not None
+    return [timeless(row) for row in run.rows], timeless(run.summary)
+
+
+def test_a_run_writes_its_records_and_summary(tmp_path: Path) -> None:
+    spec = LockRun(horizon=6, offline_samples=6000, seed=1)
+    updates = list(lock.start(spec, tmp_path / "run"))
+    summary = updates[-1].summary
+    assert summary is not None
+    assert summary["solved"] is True
+    assert summary["eval_return"] >= 0.99
+    assert summary["offline_samples"] == 6000
+    assert summary["online_samples"] == 10 * (6 * 7 // 2) * summary["iterations"]
+    assert {"wall_seconds", "seed", "horizon"} <= summary.keys()
+    manifest = json.loads((tmp_path / "run" / "manifest.json").read_text())
+    assert manifest["spec"]["horizon"] == 6
+    assert {"command", "versions", "commit", "seed", "dataset"} <= manifest.keys()
+    rows = RunDirectory.open(tmp_path / "run").rows
+    assert [row["iteration"] for row in rows] == list(range(1, len(rows) + 1))
+    assert rows[-1]["realised_offline_share"] == pytest.approx(0.5)
+    assert rows[-1]["depth"] == pytest.approx(6.0)
+
+
+def test_a_confirmation_plays_other_episodes_than_what_it_confirms() -> None:
+    def hold_still(h: int, observation: Array) -> Array:
+        return np.zeros(len(observation), np.int64)
+
+    first, again, other = (
+        lock.examine(hold_still, SMALL, 50, 1, purpose)
+        for purpose in ("examine", "examine", "confirm")
+    )
+    assert first == again
+    assert first != other
+
+
+@pytest.mark.parametrize("stop_after", [1, 2, 3])
+def test_interrupted_and_resumed_equals_uninterrupted(tmp_path: Path, stop_after: int) -> None:
+    list(lock.start(SMALL, tmp_path / "whole"))
+    list(islice(lock.start(SMALL, tmp_path / "parts"), stop_after))
+    list(lock.resume(tmp_path / "parts"))
+    assert results(tmp_path / "whole") == results(tmp_path / "parts")
+    learned = [(tmp_path / name / "final.safetensors").read_bytes() for name in ("whole", "parts")]
+    assert learned[0] == learned[1]
+    assert not (tmp_path / "parts" / "checkpoint").exists()
+
+
+def test_a_kill_between_record_and_checkpoint_repeats_no_record(tmp_path: Path) -> None:
+    list(lock.start(SMALL, tmp_path / "whole"))
+    list(islice(lock.start(SMALL, tmp_path / "parts"), 2))
+    # As if killed after iteration 3 was recorded but before its checkpoint was written.
+    with (tmp_path / "parts" / "records.jsonl").open("a") as file:
+        third = (tmp_path / "whole" / "records.jsonl").read_text().splitlines()[2]
+        file.write(third + '\n{"iteration": 4, "onl')
+    list(lock.resume(tmp_path / "parts"))
+    assert results(tmp_path / "whole") == results(tmp_path / "parts")
+
+
+def test_a_killed_process_can_be_resumed(tmp_path: Path) -> None:
+    out = tmp_path / "killed"
+    words = ["run", "lock", "--data", "trajectory", "--horizon", "8", "--offline-samples", "160",
+             "--m-on", "1", "--iterations", "4", "--seed", "3"]  # fmt: skip
+    command = [sys.executable, "-m", "hyq", *words, "--out", str(out)]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    deadline = time.monotonic() + 120
+    while not (out / "records.jsonl").exists() and time.monotonic() < deadline:
+        time.sleep(0.005)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    if not (out / "summary.json").exists():
+        list(lock.resume(out))
+    list(lock.start(SMALL, tmp_path / "whole"))
+    assert results(tmp_path / "whole") == results(out)
+
+
+def test_records_are_never_overwritten(tmp_path: Path) -> None:
+    list(islice(lock.start(SMALL, tmp_path / "run"), 1))
+    with pytest.raises(HyqError, match="unfinished run: go on with 'hyq resume"):
+        lock.start(SMALL, tmp_path / "run")
+    list(lock.resume(tmp_path / "run"))
+    with pytest.raises(HyqError, match="exists already"):
+        lock.start(SMALL, tmp_path / "run")
+    with pytest.raises(HyqError, match="is finished"):
+        lock.resume(tmp_path / "run")
+    with pytest.raises(HyqError, match="not a run"):
+        lock.resume(tmp_path)
+
+
+def test_a_dataset_is_not_taken_for_a_run(tmp_path: Path) -> None:
+    SMALL.dataset().save(tmp_path / "data")
+    with pytest.raises(HyqError, match="exists already"):
+        lock.start(SMALL, tmp_path / "data")
+    with pytest.raises(HyqError, match="not a run"):
+        lock.resume(tmp_path / "data")
+
+
+def test_two_processes_never_write_to_one_run(tmp_path: Path) -> None:
+    first = lock.start(SMALL, tmp_path / "run")
+    next(first)
+    with pytest.raises(HyqError, match="another process"):
+        list(lock.resume(tmp_path / "run"))
+
+
+def test_a_damaged_checkpoint_is_named(tmp_path: Path) -> None:
+    list(islice(lock.start(SMALL, tmp_path / "run"), 2))
+    batch = tmp_path / "run" / "checkpoint" / "added-00001.safetensors"
+    batch.write_bytes(batch.read_bytes()[:40])
+    with pytest.raises(HyqError, match=r"added-00001\.safetensors is missing or damaged"):
+        list(lock.resume(tmp_path / "run"))
+
+
+def test_a_run_can_use_data_from_disk_and_notices_when_it_changes(tmp_path: Path) -> None:
+    made = lock_dataset(SMALL.lock, "trajectory", 160, seed=3)
+    made.save(tmp_path / "data")
+    spec = LockRun(**{**vars(SMALL), "data": str(tmp_path / "data")})
+    list(islice(lock.start(spec, tmp_path / "run"), 1))
+    list(lock.start(SMALL, tmp_path / "made"))
+    other = lock_dataset(SMALL.lock, "trajectory", 160, seed=4)
+    (tmp_path / "data").rename(tmp_path / "aside")
+    other.save(tmp_path / "data")
+    with pytest.raises(HyqError, match="has changed since the run began"):
+        lock.resume(tmp_path / "run")
+    (tmp_path / "data").rename(tmp_path / "other")
+    (tmp_path / "aside").rename(tmp_path / "data")
+    list(lock.resume(tmp_path / "run"))
+    assert results(tmp_path / "run")[0] == results(tmp_path / "made")[0]
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        ({"data": "nonsense"}, "no dataset at 'nonsense'"),
+        ({"horizon": 9}, "its horizon is 8, this one's is 9"),
+        ({"seed": 4}, "its instance_seed is 3, this one's is 4"),
+        ({"noise": 0.2}, "its noise is 0.1, this one's is 0.2"),
+    ],
+)
+def test_the_wrong_data_is_refused_and_leaves_nothing(
+    tmp_path: Path, change: dict[str, Any], complaint: str
+) -> None:
+    lock_dataset(SMALL.lock, "occupancy", 160, seed=3).save(tmp_path / "data")
+    settings = {**vars(SMALL), "data": str(tmp_path / "data"), **change}
+    with pytest.raises(HyqError, match=complaint):
+        lock.start(LockRun(**settings), tmp_path / "run")
+    assert [p.name for p in tmp_path.iterdir()] == ["data"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"horizon": 0}, {"m_on": 0}, {"seed": -1}, {"offline_share": 1.2}, {"offline_samples": 1},
+     {"iterations": 0}, {"evaluation_episodes": 0}, {"anti_reward_probability": 2.0}],
+)  # fmt: skip
+def test_impossible_runs_are_refused_when_they_are_described(change: dict[str, Any]) -> None:
+    with pytest.raises(HyqError):
+        LockRun(**change)
