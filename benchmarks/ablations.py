@@ -50,8 +50,8 @@ def samples_to_solve(spec: LockRun, algorithm: HyQ[BlockFunction]) -> int | None
     for step in algorithm.run(env, spec.dataset(), Streams(spec.seed)):
         examined = examine(step.policy, spec, 200, step.iteration)
         if examined.mean_return >= SOLVED_SHARE * spec.lock.optimal_return:
-            return step.online_samples
-        if step.online_samples >= spec.online_budget:
+            return step.online_steps
+        if step.online_steps >= spec.online_budget:
             break
     return None
 

@@ -34,7 +34,7 @@ SCRIPTED = {"expert": 0.0, "half": 0.5, "random80": 0.8, "random": 1.0}
 """Share of random play in logs of MountainCar and Acrobot."""
 NOISE = {"expert": (0.1,), "half": (0.1, 1.0), "noisy": (0.3, 0.6, 1.0), "random": (1.0,)}
 """Chance of a random action in equal parts of logs of CartPole."""
-BC: dict[str, Any] = {"method": "bc", "online_steps": 0, "evaluation_episodes": 0}
+BC: dict[str, Any] = {"algorithm": "bc", "online_steps": 0, "evaluation_episodes": 0}
 POLICIES: Mapping[str, Mapping[str, tuple[str | None, Mapping[str, Any]]]] = {
     "mountaincar": {
         "hyq": ("half", {"online_steps": 4000, "pretraining": 3000, "seed": 3}),
@@ -55,7 +55,7 @@ POLICIES: Mapping[str, Mapping[str, tuple[str | None, Mapping[str, Any]]]] = {
         "early": ("half", {"online_steps": 300, "pretraining": 200, "seed": 4}),
         "bc": ("expert", BC | {"pretraining": 1500, "seed": 5}),
         "bcnoisy": ("noisy", BC | {"pretraining": 600, "seed": 6}),
-        "dqn": (None, {"method": "dqn", "online_steps": 4000, "seed": 7}),
+        "dqn": (None, {"algorithm": "dqn", "online_steps": 4000, "seed": 7}),
     },
 }
 """What each policy learned from, and how."""

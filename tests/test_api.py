@@ -59,7 +59,7 @@ def test_train_returns_the_best_policy_and_reports_on_the_way() -> None:
 def test_a_function_that_makes_the_environment_will_do() -> None:
     policy = hyq.train(
         lambda: gym.make("CartPole-v1", max_episode_steps=50),
-        method="dqn",
+        algorithm="dqn",
         online_steps=200,
         report_every=100,
         evaluation_episodes=1,
@@ -102,7 +102,7 @@ def test_without_evaluations_the_last_policy_is_returned(monkeypatch: pytest.Mon
         return made[-1]
 
     monkeypatch.setattr(Training, "policy", kept)
-    brief: dict[str, Any] = {"method": "dqn", "online_steps": 96, "report_every": 32}
+    brief: dict[str, Any] = {"algorithm": "dqn", "online_steps": 96, "report_every": 32}
     told: list[float] = []
     policy = hyq.train(
         "CartPole-v1", evaluation_episodes=0, on_report=lambda _, mean: told.append(mean), **brief
@@ -125,7 +125,7 @@ def test_the_environment_takes_parameters_wrappers_and_processes() -> None:
     told: list[int] = []
     policy = hyq.train(
         "CartPole-v1",
-        method="dqn",
+        algorithm="dqn",
         online_steps=64,
         lanes=2,
         evaluation_episodes=1,
@@ -137,7 +137,7 @@ def test_the_environment_takes_parameters_wrappers_and_processes() -> None:
     assert max(told) == 4
     assert policy.network.shape == (4,)
     with pytest.raises(hyq.HyqError, match="no wrapper 'nowhere:Nothing'"):
-        hyq.train("CartPole-v1", method="dqn", wrappers=("nowhere:Nothing",))
+        hyq.train("CartPole-v1", algorithm="dqn", wrappers=("nowhere:Nothing",))
 
 
 def test_mistakes_are_named() -> None:
@@ -146,7 +146,7 @@ def test_mistakes_are_named() -> None:
     with pytest.raises(hyq.HyqError, match="unknown setting"):
         hyq.train("CartPole-v1", chain_logs(), batchsize=3)
     with pytest.raises(hyq.HyqError, match="no method"):
-        hyq.train("CartPole-v1", chain_logs(), method="sarsa")
+        hyq.train("CartPole-v1", chain_logs(), algorithm="sarsa")
     with pytest.raises(AttributeError, match="no attribute 'trian'"):
         _ = hyq.trian
 

@@ -29,7 +29,7 @@ def train(
     data: Logs | Path | str | None = None,
     online_steps: int = 50_000,
     *,
-    method: str = "hyq",
+    algorithm: str = "hyq",
     preset: str = "default",
     seed: int = 0,
     evaluation_episodes: int = 10,
@@ -52,7 +52,7 @@ def train(
         data: Logs, the directory they were saved in, a named dataset (see 'hyq data list'), or
             None to learn online only (then beta must be 0, and there is no pretraining).
         online_steps: Steps to take in the environment.
-        method: 'hyq' or a baseline: 'dqn', 'offline', 'bc', 'cql', 'dqfd', 'iql'.
+        algorithm: 'hyq' or a baseline: 'dqn', 'offline', 'bc', 'cql', 'dqfd', 'iql'.
         preset: Named settings to start from.
         seed: Chooses every random number.
         evaluation_episodes: Greedy episodes played at every report, on environments of their own;
@@ -70,10 +70,10 @@ def train(
             to the method is refused.
     """
     config = configured(
-        method, preset, with_logs=data is not None, online_steps=online_steps, **settings
+        algorithm, preset, with_logs=data is not None, online_steps=online_steps, **settings
     )
-    refuse_unused(method, settings)
-    minimised = objective or DEEP_METHODS[method].objective(config)
+    refuse_unused(algorithm, settings)
+    minimised = objective or DEEP_METHODS[algorithm].objective(config)
     if evaluation_episodes < 0:
         raise HyqError(f"evaluation_episodes must not be negative, got {evaluation_episodes}")
 
@@ -99,7 +99,7 @@ def train(
             logs = _logs(data, seed)
             training = Training(config, lanes, logs, streams, minimised)
         bar = opened.enter_context(_bar(progress))
-        task = bar.add_task(method, total=config.online_steps or config.pretraining)
+        task = bar.add_task(algorithm, total=config.online_steps or config.pretraining)
         for report in training.run():
             mean = math.nan
             if evaluation_episodes:
@@ -120,7 +120,7 @@ def train(
             bar.update(
                 task,
                 completed=report.online_steps if config.online_steps else report.updates,
-                description=f"{method}: return {mean:.1f}" if evaluation_episodes else method,
+                description=f"{algorithm}: return {mean:.1f}" if evaluation_episodes else algorithm,
             )
             on_report(report, mean)
     if policy is None:

@@ -296,17 +296,17 @@ def test_settings_that_are_given_come_after_those_of_the_method() -> None:
 
 
 @pytest.mark.parametrize(
-    ("method", "setting"),
+    ("algorithm", "setting"),
     [("dqn", "beta"), ("offline", "beta"), ("cql", "beta"), ("bc", "pessimism"), ("iql", "beta")],
 )
-def test_settings_that_make_the_method_are_refused(method: str, setting: str) -> None:
+def test_settings_that_make_the_method_are_refused(algorithm: str, setting: str) -> None:
     given: dict[str, Any] = {setting: 0.5}
-    with pytest.raises(HyqError, match=f"{method} sets {setting} itself"):
-        configured(method, "default", **given)
+    with pytest.raises(HyqError, match=f"{algorithm} sets {setting} itself"):
+        configured(algorithm, "default", **given)
 
 
 @pytest.mark.parametrize(
-    ("method", "settings", "idle"),
+    ("algorithm", "settings", "idle"),
     [
         ("dqn", {"pretraining": 1000, "gamma": 0.9}, "pretraining"),
         ("iql", {"value_range": (0, 1), "double": False}, "double, value_range"),
@@ -318,11 +318,11 @@ def test_settings_that_make_the_method_are_refused(method: str, setting: str) ->
     ],
 )
 def test_settings_that_do_nothing_are_refused(
-    method: str, settings: dict[str, Any], idle: str
+    algorithm: str, settings: dict[str, Any], idle: str
 ) -> None:
-    with pytest.raises(HyqError, match=f"{method} makes no use of {idle}:"):
-        refuse_unused(method, settings)
-    refuse_unused(method, {n: v for n, v in settings.items() if n not in idle.split(", ")})
+    with pytest.raises(HyqError, match=f"{algorithm} makes no use of {idle}:"):
+        refuse_unused(algorithm, settings)
+    refuse_unused(algorithm, {n: v for n, v in settings.items() if n not in idle.split(", ")})
 
 
 def test_what_a_method_does_not_have_may_be_turned_off() -> None:

@@ -20,7 +20,7 @@ def check_conformance(
     whole = list(algorithm.run(env, offline, Streams(5)))
     assert len(whole) == iterations, "the configured number of iterations was not kept"
     assert [step.iteration for step in whole] == list(range(1, iterations + 1))
-    samples = [step.online_samples for step in whole]
+    samples = [step.online_steps for step in whole]
     assert samples == sorted(samples)
     assert all(np.isfinite(value) for step in whole for value in step.metrics.values())
     observation = offline.at(0).observation[:7]
@@ -50,5 +50,5 @@ def _bits(step: Step[Any], algorithm: Algorithm[Any]) -> dict[str, bytes]:
 
 def _assert_same(one: Step[Any], other: Step[Any], algorithm: Algorithm[Any]) -> None:
     assert _bits(one, algorithm) == _bits(other, algorithm)
-    assert one.online_samples == other.online_samples
+    assert one.online_steps == other.online_steps
     assert dict(one.metrics) == dict(other.metrics)

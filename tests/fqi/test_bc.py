@@ -94,7 +94,7 @@ def test_the_environment_is_never_stepped() -> None:
 
     env = Untouchable(2, **lock_parameters(LOCK))
     data = lock_dataset(LOCK, "trajectory", 600, seed=0)
-    assert train(BCConfig(iterations=2), env, data).online_samples == 0
+    assert train(BCConfig(iterations=2), env, data).online_steps == 0
 
 
 def test_conformance() -> None:

@@ -260,7 +260,7 @@ def test_opens_a_lock_without_offline_data() -> None:
         if best >= 0.99:
             break
     assert best >= 0.99
-    assert step.online_samples < 15_000
+    assert step.online_steps < 15_000
 
 
 def test_the_offline_data_changes_nothing() -> None:

@@ -98,7 +98,7 @@ def test_it_learns_offline_before_it_interacts() -> None:
     data = lock_dataset(LOCK, "trajectory", 600, seed=0)
     steps = run(TINY, lanes(5), data)
     each = 5 * (1 + 2 + 3 + 4 + 5 + 6)
-    assert [step.online_samples for step in steps] == [0, each, 2 * each]
+    assert [step.online_steps for step in steps] == [0, each, 2 * each]
     assert "online_residual" not in steps[0].metrics
     assert "online_residual" in steps[1].metrics
     assert len(steps[-1].state.online) == 2 * 5 * 6
@@ -109,7 +109,7 @@ def test_q_type_collection_costs_whole_episodes() -> None:
     config = DQfDConfig(
         iterations=2, pretraining=0, updates=1, hidden=(), batch_size=48, collection="q-type"
     )
-    assert [step.online_samples for step in run(config, lanes(5), data)] == [30, 60]
+    assert [step.online_steps for step in run(config, lanes(5), data)] == [30, 60]
 
 
 def demonstrations(reward: float) -> Dataset:

@@ -259,7 +259,7 @@ def test_without_collection_no_environment_is_touched() -> None:
     config = HyQConfig(iterations=1, collection="none")
     data = lock_dataset(LOCK, "trajectory", 600, seed=0)
     [step] = HyQ(block(), config).run(Untouchable(2, **lock_parameters(LOCK)), data, Streams(0))
-    assert step.online_samples == 0
+    assert step.online_steps == 0
     assert step.metrics["realised_offline_share"] == pytest.approx(1.0)
 
 

@@ -128,7 +128,7 @@ def test_random_tabular_mdps(instance: int) -> None:
     env = make_tabular_vector(100, **settings)  # type: ignore[arg-type]
     offline = logged(make_tabular_vector(1000, **settings), 7)  # type: ignore[arg-type]
     [*_, last] = ModelBased(TabularModel(6, 3), ModelBasedConfig(10)).run(env, offline, Streams(1))
-    assert last.online_samples == 10 * 100 * 5
+    assert last.online_steps == 10 * 100 * 5
     assert last.metrics["realised_offline_share"] == pytest.approx(0.5)
     assert_near_optimal(
         env.mdp, np.array([np.eye(3)[f.table.argmax(1)] for f in last.state.functions])

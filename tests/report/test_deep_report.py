@@ -33,7 +33,7 @@ TINY = DeepRun(
 
 
 def test_a_suite_of_deep_runs_gets_its_figure_and_page(tmp_path: Path) -> None:
-    runs = (TINY, replace(TINY, method="dqn"), replace(TINY, method="bc"))
+    runs = (TINY, replace(TINY, algorithm="dqn"), replace(TINY, algorithm="bc"))
     suite = Suite("deep", "Tiny", runs)
     directory = SuiteDirectory.prepare(tmp_path / "suite", suite)
     outcomes = [e.outcome for e in launch(directory, pending(directory, suite, False), 1) if e]
@@ -84,7 +84,7 @@ def test_run_resume_and_report_from_the_shell(
 
 def test_tensorboard_is_told_every_number_and_the_speed(tmp_path: Path) -> None:
     rows = [
-        {"iteration": n, "online_samples": 100 * n, "updates": 7, "eval_return": 1.5, "seconds": s}
+        {"iteration": n, "online_steps": 100 * n, "updates": 7, "eval_return": 1.5, "seconds": s}
         for n, s in ((3, {"act": 1.0, "learn": 1.0}), (4, {"act": 1.0, "learn": 3.0}))
     ]
     given = [Progress({**row, "episodes": [[1, 2, 3]]}, None) for row in rows]
@@ -96,7 +96,7 @@ def test_tensorboard_is_told_every_number_and_the_speed(tmp_path: Path) -> None:
     }
     assert found == {
         "iteration": [(300, 3), (400, 4)],
-        "online_samples": [(300, 300), (400, 400)],
+        "online_steps": [(300, 300), (400, 400)],
         "updates": [(300, 7), (400, 7)],
         "eval_return": [(300, 1.5), (400, 1.5)],
         "seconds/act": [(300, 1.0), (400, 1.0)],
@@ -110,7 +110,7 @@ def test_a_missing_package_is_noticed_before_the_run_begins(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    words = ["run", "deep", "--env", "CartPole-v1", "--method", "dqn", "--tensorboard"]
+    words = ["run", "deep", "--env", "CartPole-v1", "--algorithm", "dqn", "--tensorboard"]
     assert main([*words, "--out", str(tmp_path / "run")]) == 2
     assert not (tmp_path / "run").exists()
 
@@ -133,11 +133,11 @@ def test_the_lists_name_what_can_be_run(capsys: pytest.CaptureFixture[str]) -> N
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["--env", "Pendulum-v1", "--method", "dqn"], "discrete actions"),
+        (["--env", "Pendulum-v1", "--algorithm", "dqn"], "discrete actions"),
         (["--env", "CartPole-v1", "--data", "mountaincar/half"], "shape"),
         (["--env", "CartPole-v1"], "without logs"),
         (
-            ["--env", "CartPole-v1", "--method", "dqn", "--pretraining", "9"],
+            ["--env", "CartPole-v1", "--algorithm", "dqn", "--pretraining", "9"],
             "no use of pretraining",
         ),
     ],
@@ -154,7 +154,7 @@ def test_refusals_are_one_line(
 
 def test_a_line_says_what_is_known_and_leaves_out_the_rest() -> None:
     row: dict[str, Any] = {
-        "online_samples": 3000,
+        "online_steps": 3000,
         "seconds": {"act": 1.0, "learn": 1.0},
         "eval_return": -110.0,
         "td_offline": 0.25,

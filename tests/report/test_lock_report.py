@@ -10,20 +10,20 @@ from hyq.report.lock import draw_learning_curves, result_table
 from hyq.report.runs import RunResult
 
 SPEC = {
-    "method": "hyq",
+    "algorithm": "hyq",
     "data": "occupancy",
     "horizon": 100,
     "anti_reward_probability": 0.5,
     "seed": 3,
 }
 ROWS = [
-    {"online_samples": 50_500, "eval_return": 0.05},
-    {"online_samples": 101_000, "eval_return": 1.0},
+    {"online_steps": 50_500, "eval_return": 0.05},
+    {"online_steps": 101_000, "eval_return": 1.0},
 ]
 SUMMARY = {
     "solved": True,
     "eval_return": 1.0,
-    "online_samples": 101_000,
+    "online_steps": 101_000,
     "offline_samples": 500_000,
     "iterations": 2,
     "wall_seconds": 6.25,

@@ -34,7 +34,7 @@ SUITE = montezuma_suite(STEPS)
 
 def rows(run: Run, level: float, reports: int = 2) -> list[dict[str, Any]]:
     """Return records of a run whose episodes earn 0 first and `level` at last."""
-    if run.method in ("bc", "cql"):
+    if run.algorithm in ("bc", "cql"):
         return [row(1, 0, eval_return=level)]
     return [
         row(
@@ -48,13 +48,13 @@ def rows(run: Run, level: float, reports: int = 2) -> list[dict[str, Any]]:
 
 
 def row(number: int, steps: int, **more: Any) -> dict[str, Any]:
-    return {"iteration": number, "online_samples": steps, "seconds": {"act": 5.0}, **more}
+    return {"iteration": number, "online_steps": steps, "seconds": {"act": 5.0}, **more}
 
 
 def write_run(directory: SuiteDirectory, run: Run, records: list[dict[str, Any]]) -> Path:
     path = directory.run_path(run)
     path.mkdir(parents=True)
-    spec = {"method": run.method, "data": run.data, **asdict(run)}
+    spec = {"algorithm": run.algorithm, "data": run.data, **asdict(run)}
     write_json(path / "manifest.json", {"experiment": "deep", "spec": spec})
     (path / "records.jsonl").write_text("".join(json.dumps(r) + "\n" for r in records))
     return path
@@ -65,11 +65,11 @@ def suite(tmp_path: Path) -> Path:
     directory = SuiteDirectory.prepare(tmp_path / "suite", SUITE)
     levels = {"hyq": 3000.0, "dqfd": 400.0, "rnd": 100.0, "cql": 800.0, "bc": 2000.0}
     for run in SUITE.runs:
-        level = levels[run.method] + 100 * (run.seed - 100)
+        level = levels[run.algorithm] + 100 * (run.seed - 100)
         records = rows(run, level, reports=1 if run.seed == 102 else 2)
         path = write_run(directory, run, records)
         if run.seed != 102:
-            write_json(path / "summary.json", {"method": run.method})
+            write_json(path / "summary.json", {"algorithm": run.algorithm})
     facts = {"episodes": 4, "transitions": 100, "mean_return": 2390.0, "room_shares": {"1": 1.0}}
     names = ("montezuma/easy", "montezuma/medium", "montezuma/hard", "expert")
     write_json(directory.path / DATASETS, dict.fromkeys(names, facts))
@@ -78,7 +78,7 @@ def suite(tmp_path: Path) -> Path:
 
 
 def test_the_suite_is_what_is_compared() -> None:
-    assert {(run.method, run.data) for run in SUITE.runs} == {
+    assert {(run.algorithm, run.data) for run in SUITE.runs} == {
         *(
             (m, f"montezuma/{d}")
             for m in ("hyq", "dqfd", "cql", "bc")
@@ -86,7 +86,9 @@ def test_the_suite_is_what_is_compared() -> None:
         ),
         ("rnd", None),
     }
-    seeds = [run.seed for run in SUITE.runs if (run.method, run.data) == ("hyq", "montezuma/hard")]
+    seeds = [
+        run.seed for run in SUITE.runs if (run.algorithm, run.data) == ("hyq", "montezuma/hard")
+    ]
     assert seeds == [100, 101, 102]
     for run in montezuma_suite(3_000_000).runs:
         assert '"step_limit": 2000' in run.env_parameters  # type: ignore[union-attr]
@@ -97,7 +99,9 @@ def test_the_suite_is_what_is_compared() -> None:
 
 def test_curves_average_what_is_known(suite: Path) -> None:
     result = MontezumaResult.read(suite)
-    hyq = next(one for one in result.learned if (one.method, one.data) == ("hyq", "montezuma/hard"))
+    hyq = next(
+        one for one in result.learned if (one.algorithm, one.data) == ("hyq", "montezuma/hard")
+    )
     low, mean, high = hyq.curve(np.array([0.0, 10_000.0, 20_000.0]))
     assert np.isnan([low[0], mean[0], high[0]]).all(), "no episode had ended yet"
     assert (low[1], mean[1], high[1]) == (0.0, 0.0, 0.0)
@@ -149,7 +153,7 @@ def test_finished_runs_without_a_film_are_filmed_once(suite: Path) -> None:
     assert films_to_make(suite) == [], "no policy was kept"
     directory = SuiteDirectory(suite)
     for run in SUITE.runs:
-        if (run.method, run.data) in (("dqfd", "montezuma/hard"), ("hyq", "montezuma/hard")):
+        if (run.algorithm, run.data) in (("dqfd", "montezuma/hard"), ("hyq", "montezuma/hard")):
             pixel_actor().policy.save(directory.run_path(run) / "last")
     (film,) = films_to_make(suite)  # Hy-Q has its film already, and further seeds get none
     assert film.place == suite / FILMS / "dqfd-hard"

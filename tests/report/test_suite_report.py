@@ -31,10 +31,10 @@ SUITE = Suite(
         BASE,
         replace(BASE, seed=1),
         replace(BASE, offline_share=0.25),
-        replace(BASE, method="online-only"),
-        replace(BASE, method="offline-fqi"),
+        replace(BASE, algorithm="online-only"),
+        replace(BASE, algorithm="offline-fqi"),
         replace(BASE, data="trajectory"),
-        replace(BASE, method="no-such-method"),
+        replace(BASE, algorithm="no-such-method"),
     ),
 )
 
@@ -88,8 +88,8 @@ def test_panels_stand_in_the_suites_order_and_share_the_scale_of_one_problem() -
         qualities = ("easy", "medium", "hard")
         runs = [
             RunResult(
-                {"env": env, "data": f"maze/{quality}", "method": "hyq", "seed": 0},
-                [{"online_samples": 10, "eval_return": earned}],
+                {"env": env, "data": f"maze/{quality}", "algorithm": "hyq", "seed": 0},
+                [{"online_steps": 10, "eval_return": earned}],
                 {"solved": True, "eval_return": earned},
             )
             for env, quality, earned in zip(envs, qualities, (3.0, 2.0, 1.0), strict=True)
@@ -133,7 +133,7 @@ def test_a_suite_under_way_is_reported(suite: Path, tmp_path: Path) -> None:
 def test_a_run_that_did_not_solve_it_is_drawn_no_further_than_it_went(suite: Path) -> None:
     result = SuiteResult.read(suite)
     line = next(one for one in result.lines if one.label == "Hy-Q")
-    ends = [run.rows[-1]["online_samples"] for run in line.runs]
+    ends = [run.rows[-1]["online_steps"] for run in line.runs]
     beyond = np.array([min(ends) / 2, 10.0 * max(ends)])
     for solved in ((True, True), (True, False), (False, False)):
         runs = [
@@ -148,9 +148,9 @@ def test_a_method_that_no_label_knows_comes_last(suite: Path, tmp_path: Path) ->
     other = tmp_path / "suite"
     shutil.copytree(suite, other)
     manifest = other / "runs" / SUITE.runs[0].id / "manifest.json"
-    manifest.write_text(manifest.read_text().replace('"method": "hyq"', '"method": "mine"'))
+    manifest.write_text(manifest.read_text().replace('"algorithm": "hyq"', '"algorithm": "mine"'))
     lines = [line for line in SuiteResult.read(other).lines if line.is_main]
-    assert "mine" in [line.method for line in lines]
+    assert "mine" in [line.algorithm for line in lines]
 
 
 def test_the_figure_is_drawn(suite: Path, tmp_path: Path) -> None:

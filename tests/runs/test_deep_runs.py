@@ -59,10 +59,10 @@ def test_a_run_writes_records_and_policies(tmp_path: Path) -> None:
     updates = list(deep.start(SMALL, out))
     summary = updates[-1].summary
     assert summary is not None
-    assert summary["online_samples"] == 1200
+    assert summary["online_steps"] == 1200
     rows = RunDirectory.open(out).rows
     assert [row["iteration"] for row in rows] == list(range(1, len(rows) + 1))
-    assert rows[0]["online_samples"] == 0, "pretraining is recorded too"
+    assert rows[0]["online_steps"] == 0, "pretraining is recorded too"
     assert rows[-1]["offline_share"] == pytest.approx(0.5)
     best = max(row["eval_return"] for row in rows)
     assert summary["peak_return"] == best
@@ -169,13 +169,13 @@ def test_what_cannot_be_made_longer_says_why(tmp_path: Path) -> None:
 def test_a_run_that_ended_early_can_go_on_to_its_own_length(tmp_path: Path) -> None:
     early = replace(SMALL, threshold=-1000.0, stop_when_solved=True)
     list(deep.start(early, tmp_path / "early", keep_checkpoint=True))
-    assert RunDirectory.open(tmp_path / "early").rows[-1]["online_samples"] < 1200
+    assert RunDirectory.open(tmp_path / "early").rows[-1]["online_steps"] < 1200
     (tmp_path / "early" / "tensorboard").mkdir()
     (tmp_path / "early" / ".manifest.json.0.draft").write_text("left by a kill")
     runs.lengthen(tmp_path / "early", 1200, tmp_path / "whole")
     list(deep.resume(tmp_path / "whole"))
     run = RunDirectory.open(tmp_path / "whole")
-    assert run.rows[-1]["online_samples"] == 1200
+    assert run.rows[-1]["online_steps"] == 1200
     assert run.manifest["continues"]["run"] == str(tmp_path / "early")
     assert (run.path / "tensorboard").exists()
     assert not list(tmp_path.rglob("*.draft"))
@@ -302,7 +302,7 @@ def test_of_equal_policies_the_last_is_kept_as_the_best(
 
 
 def test_the_recent_return_is_that_of_the_last_hundred_episodes(tmp_path: Path) -> None:
-    spec = replace(SMALL, env="CartPole-v1", data=None, method="dqn", online_steps=6000, lanes=8,
+    spec = replace(SMALL, env="CartPole-v1", data=None, algorithm="dqn", online_steps=6000, lanes=8,
                    report_every=2000, evaluation_episodes=0, learning_starts=10_000)  # fmt: skip
     last = list(deep.start(spec, tmp_path / "run"))[-1]
     rows = RunDirectory.open(tmp_path / "run").rows
@@ -323,7 +323,7 @@ def test_the_time_of_a_run_that_went_on_counts_from_its_beginning(tmp_path: Path
 
 
 def test_random_actions_of_an_evaluation_begin_with_the_first_action() -> None:
-    spec = DeepRun(env="a chain", method="dqn", evaluation_epsilon=1.0)
+    spec = DeepRun(env="a chain", algorithm="dqn", evaluation_epsilon=1.0)
     lanes = make_lanes(Chain, spec.config.lanes, first_action=5)
     training = Training(spec.config, lanes, None, Streams(0))
     player = spec.player(training, np.random.default_rng(0))
@@ -345,13 +345,13 @@ def cartpole_logs(**changes: Any) -> Dataset:
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
-        ({"env": "Pendulum-v1", "data": None, "method": "dqn"}, "discrete actions"),
+        ({"env": "Pendulum-v1", "data": None, "algorithm": "dqn"}, "discrete actions"),
         ({"env": "CartPole-v1"}, "shape"),
         ({"env": "NoSuchEnv-v0"}, "no environment"),
-        ({"env": "FrozenLake-v1", "data": None, "method": "dqn"}, "must be arrays"),
+        ({"env": "FrozenLake-v1", "data": None, "algorithm": "dqn"}, "must be arrays"),
         ({"data": None}, "without logs"),
         ({"data": "nowhere"}, "no dataset 'nowhere'"),
-        ({"method": "magic"}, "no method 'magic'"),
+        ({"algorithm": "magic"}, "no method 'magic'"),
         ({"preset": "magic"}, "no preset 'magic'"),
         ({"beta": "1.5"}, "within"),
         ({"beta": "a lot"}, "cannot read"),
@@ -412,7 +412,7 @@ def test_equal_specs_have_equal_ids_and_others_do_not() -> None:
     changes: list[dict[str, Any]] = [
         {},
         {"seed": 4},
-        {"method": "dqfd"},
+        {"algorithm": "dqfd"},
         {"data": "mountaincar/expert"},
         {"beta": "0.3"},
         {"preset": "paper-montezuma"},
@@ -457,7 +457,7 @@ def test_hybrid_learns_the_mountain_car_that_online_alone_does_not(tmp_path: Pat
         stop_when_solved=True,
     )
     hybrid = list(deep.start(spec, tmp_path / "hybrid"))[-1].summary
-    online = list(deep.start(replace(spec, method="dqn"), tmp_path / "online"))[-1].summary
+    online = list(deep.start(replace(spec, algorithm="dqn"), tmp_path / "online"))[-1].summary
     assert hybrid is not None
     assert online is not None
     assert hybrid["solved"]

@@ -45,7 +45,7 @@ def expert_film(steps: int = 120) -> Film:
     """Return a film of the shipped expert's beginning: the first key is worth 100 points."""
     recording = Recordings.load().expert[0]
     scene = Scene("hyq/Montezuma-v0", (), {"num_threads": 1})
-    about = {"policy": "best", "method": "hyq", "data": "montezuma/hard", "seed": 100}
+    about = {"policy": "best", "algorithm": "hyq", "data": "montezuma/hard", "seed": 100}
     take = Take(recording.seed, 100.0, steps, (1,))
     return Film(scene, about, 7, 0.01, (take,), tuple(recording.actions[:steps].tolist()))
 

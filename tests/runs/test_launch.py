@@ -98,7 +98,7 @@ def test_a_killed_worker_loses_nothing(tmp_path: Path, undisturbed: dict[str, An
 
 
 def test_a_run_that_kills_its_workers_costs_the_others_nothing(tmp_path: Path) -> None:
-    deadly = DeepRun(env="tests.runs.deadly:CartPole-v1", method="dqn")
+    deadly = DeepRun(env="tests.runs.deadly:CartPole-v1", algorithm="dqn")
     quick = tuple(LockRun(horizon=4, iterations=1, seed=seed) for seed in (1, 2))
     suite = Suite("deadly", "Deadly", (deadly, *quick))
     directory = SuiteDirectory.prepare(tmp_path / "suite", suite)
@@ -169,7 +169,7 @@ def test_every_suite_has_runs_of_distinct_ids(name: str) -> None:
 
 def test_ids_tell_every_setting_apart() -> None:
     changes: list[dict[str, Any]] = [
-        {"method": "bc"}, {"data": "trajectory"}, {"horizon": 9}, {"seed": 1}, {"m_on": 3},
+        {"algorithm": "bc"}, {"data": "trajectory"}, {"horizon": 9}, {"seed": 1}, {"m_on": 3},
         {"offline_share": 0.1}, {"anti_reward_probability": 1.0}, {"noise": 0.3}, {"dense": True},
     ]  # fmt: skip
     ids = {LockRun().id, *(LockRun(**change).id for change in changes)}

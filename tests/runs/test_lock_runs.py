@@ -42,7 +42,7 @@ def test_a_run_writes_its_records_and_summary(tmp_path: Path) -> None:
     assert summary["solved"] is True
     assert summary["eval_return"] >= 0.99
     assert summary["offline_samples"] == 6000
-    assert summary["online_samples"] == 10 * (6 * 7 // 2) * summary["iterations"]
+    assert summary["online_steps"] == 10 * (6 * 7 // 2) * summary["iterations"]
     assert {"wall_seconds", "seed", "horizon"} <= summary.keys()
     manifest = json.loads((tmp_path / "run" / "manifest.json").read_text())
     assert manifest["spec"]["horizon"] == 6

@@ -47,17 +47,17 @@ GAME = RNDRun(
 
 def test_a_run_of_another_version_is_refused() -> None:
     with pytest.raises(HyqError, match="has magic, which this version"):
-        rnd.rnd_run({"env": "CartPole-v1", "method": "rnd", "data": None, "magic": 1})
+        rnd.rnd_run({"env": "CartPole-v1", "algorithm": "rnd", "data": None, "magic": 1})
 
 
 def test_a_run_writes_records_and_policies(tmp_path: Path) -> None:
     updates = list(rnd.start(SMALL, tmp_path / "run"))
     summary = updates[-1].summary
     assert summary is not None
-    assert (summary["method"], summary["data"]) == ("rnd", None)
-    assert summary["online_samples"] == 800
+    assert (summary["algorithm"], summary["data"]) == ("rnd", None)
+    assert summary["online_steps"] == 800
     rows = RunDirectory.open(tmp_path / "run").rows
-    assert [row["online_samples"] for row in rows] == [200, 400, 600, 800]
+    assert [row["online_steps"] for row in rows] == [200, 400, 600, 800]
     assert ["eval_return" in row for row in rows] == [False, True, False, True]
     ends, totals, lengths = zip(*(e for row in rows for e in row["episodes"]), strict=True)
     assert list(ends) == sorted(ends)
@@ -121,7 +121,7 @@ def test_from_the_shell_beside_a_deep_run(
 
     dqn = DeepRun(
         env="CartPole-v1",
-        method="dqn",
+        algorithm="dqn",
         online_steps=200,
         learning_starts=100,
         report_every=100,

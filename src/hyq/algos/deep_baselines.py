@@ -308,15 +308,17 @@ DEEP_METHODS: dict[str, DeepMethod] = {
 """Every deep method by name."""
 
 
-def configured(method: str, preset: str, *, with_logs: bool = True, **settings: Any) -> DeepConfig:
+def configured(
+    algorithm: str, preset: str, *, with_logs: bool = True, **settings: Any
+) -> DeepConfig:
     """Return a preset with what the method and then `settings` change about it.
 
     Schedules may be given as numbers or as text, networks by name, and Adam's settings one by one
     (`ADAM_SETTINGS`). Without logs there is no pretraining, unless it is asked for. Steps and
     pretraining are those of Hy-Q: a method that learns from the logs alone makes as many updates.
     """
-    if method not in DEEP_METHODS:
-        raise HyqError(f"no method {method!r}: choose from {', '.join(DEEP_METHODS)}")
+    if algorithm not in DEEP_METHODS:
+        raise HyqError(f"no method {algorithm!r}: choose from {', '.join(DEEP_METHODS)}")
     if preset not in PRESETS:
         raise HyqError(f"no preset {preset!r}: choose from {', '.join(PRESETS)}")
     unknown = settings.keys() - {setting.name for setting in fields(DeepConfig)} - ADAM_SETTINGS
@@ -335,16 +337,16 @@ def configured(method: str, preset: str, *, with_logs: bool = True, **settings: 
         name.removeprefix("adam_"): settings.pop(name) for name in ADAM_SETTINGS & settings.keys()
     }
     given = replace(PRESETS[preset], **settings)
-    adjusted = DEEP_METHODS[method].adjust(given)
-    for name in DEEP_METHODS[method].fixed:
+    adjusted = DEEP_METHODS[algorithm].adjust(given)
+    for name in DEEP_METHODS[algorithm].fixed:
         if name in settings and getattr(adjusted, name) != getattr(given, name):
-            raise HyqError(f"{method} sets {name} itself: leave it out")
+            raise HyqError(f"{algorithm} sets {name} itself: leave it out")
     kept = settings.keys() - {"online_steps", "pretraining"}
     made = replace(adjusted, **{name: settings[name] for name in kept})
     return replace(made, adam=replace(made.adam, **adam))
 
 
-def refuse_unused(method: str, given: Mapping[str, Any]) -> None:
+def refuse_unused(algorithm: str, given: Mapping[str, Any]) -> None:
     """Refuse settings that would make no difference to a method: whoever gave them expects one.
 
     What turns something off may be said of a method that does not have it.
@@ -352,16 +354,18 @@ def refuse_unused(method: str, given: Mapping[str, Any]) -> None:
     usual = DeepConfig()
     off = {"pretraining": 0, "epsilon": schedule(0.0)}
     of_others = {
-        name for other, about in DEEP_METHODS.items() if other != method for name in about.own
+        name for other, about in DEEP_METHODS.items() if other != algorithm for name in about.own
     }
     idle = sorted(
         name
-        for name in of_others.union(DEEP_METHODS[method].unused).intersection(given)
+        for name in of_others.union(DEEP_METHODS[algorithm].unused).intersection(given)
         if (schedule(given[name]) if name in SCHEDULES else given[name])
         not in (getattr(usual, name), off.get(name))
     )
     if idle:
-        raise HyqError(f"{method} makes no use of {', '.join(idle)}: leave out what does nothing")
+        raise HyqError(
+            f"{algorithm} makes no use of {', '.join(idle)}: leave out what does nothing"
+        )
 
 
 ADAM_SETTINGS = {"weight_decay", "max_gradient_norm", "adam_epsilon"}

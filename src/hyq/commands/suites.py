@@ -161,7 +161,7 @@ def watch_suite(
 
 def _under_way(directory: SuiteDirectory, suite: Suite) -> str:
     active = [
-        f"{run.method} {row['online_samples']:,} samples, "
+        f"{run.algorithm} {row['online_steps']:,} samples, "
         f"return {row.get('eval_return', float('nan')):.2f}"
         for run in suite.runs
         if not directory.is_finished(run)

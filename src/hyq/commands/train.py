@@ -66,7 +66,7 @@ def run_deep(
         tensorboard: Write TensorBoard event files too, under OUT/tensorboard.
         keep_checkpoint: Keep the last state, so that 'hyq resume' can make the run longer.
     """
-    refuse_unused(spec.method, spec.settings)
+    refuse_unused(spec.algorithm, spec.settings)
     _check_machine(spec, tensorboard)
     progress = deep.start(spec, out, keep_checkpoint=keep_checkpoint)
     _watch_deep(spec, progress, out, tensorboard)
@@ -191,7 +191,7 @@ def watch_lock(progress: Iterator[lock.Progress]) -> None:
         for update in progress:
             row = update.row
             console.print(
-                f"{row['iteration']:4d} {row['online_samples']:15,d} {row['eval_return']:7.3f} "
+                f"{row['iteration']:4d} {row['online_steps']:15,d} {row['eval_return']:7.3f} "
                 f"{row['depth']:6.1f}   {_cell(row, 'offline_residual'):>6} / "
                 f"{_cell(row, 'online_residual'):<6}  {_cell(row, 'realised_offline_share'):>9} "
                 f"{sum(row['seconds'].values()):8.1f}",
@@ -205,12 +205,12 @@ def _cell(row: dict[str, Any], name: str) -> str:
 
 def methods() -> None:
     """List the methods: those for the lock, and those for any environment."""
-    console.print("hyq run lock --method ...")
+    console.print("hyq run lock --algorithm ...")
     for name, build in METHODS.items():
         summary = (build.__doc__ or "").partition("\n")[0]
         console.print(f"  [bold]{name:<14}[/] {summary}", highlight=False)
-    console.print("hyq run deep --method ...")
-    for name, method in DEEP_METHODS.items():
-        console.print(f"  [bold]{name:<14}[/] {method.summary}", highlight=False)
+    console.print("hyq run deep --algorithm ...")
+    for name, algorithm in DEEP_METHODS.items():
+        console.print(f"  [bold]{name:<14}[/] {algorithm.summary}", highlight=False)
     console.print("hyq run rnd")
     console.print(f"  [bold]{'rnd':<14}[/] {RND_SUMMARY}", highlight=False)

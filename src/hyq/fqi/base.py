@@ -24,7 +24,7 @@ class Step(Generic[S]):
     """Everything the next iteration depends on."""
     iteration: int
     """Counts from 1, through interruptions."""
-    online_samples: int
+    online_steps: int
     """Every environment transition so far, roll-ins included; 0 for offline methods."""
     policy: Policy
     """The policy to judge now."""

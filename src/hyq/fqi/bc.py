@@ -96,7 +96,7 @@ class BC:
             yield Step(
                 state=BCState(t + 1, now, adam.copy()),
                 iteration=t + 1,
-                online_samples=0,
+                online_steps=0,
                 policy=greedy_policy(stack.functions(now, offline.horizon)),
                 metrics={"negative_log_likelihood": float(np.mean(losses))},
                 seconds={"fit": time.perf_counter() - started},

@@ -328,7 +328,7 @@ class BRIEEState:
     iteration: int
     functions: tuple[OptimisticQ, ...]
     online: OnlineStore
-    online_samples: int
+    online_steps: int
 
 
 @dataclass(frozen=True)
@@ -347,7 +347,7 @@ class BRIEE:
         config, horizon = self.config, offline.horizon
         if state is None:
             state = BRIEEState(0, (_ignorance(env, config),) * horizon, OnlineStore(), 0)
-        functions, online, samples = state.functions, state.online, state.online_samples
+        functions, online, samples = state.functions, state.online, state.online_steps
         for t in range(state.iteration, config.iterations):
             now, clock = Streams(streams.integer("briee", t)), [time.perf_counter()]
             batch, used = collect(env, greedy_policy(functions, config), horizon, now)
@@ -363,7 +363,7 @@ class BRIEE:
             yield Step(
                 state=BRIEEState(t + 1, functions, online, samples),
                 iteration=t + 1,
-                online_samples=samples,
+                online_steps=samples,
                 policy=greedy_policy(functions, config),
                 metrics={"discriminators": found, "optimistic_value": float(hope.mean())},
                 seconds=dict(zip(("collect", "represent", "plan"), np.diff(clock), strict=True)),
@@ -376,7 +376,7 @@ class BRIEE:
             for h, function in enumerate(state.functions)
             for name, array in vars(function).items()
         }
-        counters = [len(state.functions), state.iteration, state.online_samples]
+        counters = [len(state.functions), state.iteration, state.online_steps]
         replaced["counters"] = np.array(counters)
         return Snapshot(replaced, state.online.newest())
 

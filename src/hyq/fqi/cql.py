@@ -124,7 +124,7 @@ class CQL:
             yield Step(
                 state=CQLState(t + 1, now, target.clone(), adam.copy()),
                 iteration=t + 1,
-                online_samples=0,
+                online_steps=0,
                 policy=greedy_policy(stack.functions(now, horizon)),
                 metrics={
                     "offline_residual": math.sqrt(squares),

@@ -91,7 +91,7 @@ class DQfDState:
     target: torch.Tensor
     adam: Adam
     online: OnlineStore
-    online_samples: int
+    online_steps: int
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,7 @@ class DQfD:
             initial = stack.initial(streams.generator("dqfd", "initial"))
             state = DQfDState(0, initial, initial, Adam.fresh(initial), OnlineStore(), 0)
         parameters, target = state.parameters.clone().requires_grad_(), state.target.clone()
-        adam, online, samples = state.adam.copy(), state.online, state.online_samples
+        adam, online, samples = state.adam.copy(), state.online, state.online_steps
         logged = Source.of(offline.transitions, offline.step, stack.members)
         for t in range(state.iteration, config.iterations):
             started = time.perf_counter()
@@ -143,7 +143,7 @@ class DQfD:
             yield Step(
                 state=DQfDState(t + 1, now, target.clone(), adam.copy(), online, samples),
                 iteration=t + 1,
-                online_samples=samples,
+                online_steps=samples,
                 policy=greedy_policy(stack.functions(now, horizon)),
                 metrics=_summarise(told),
                 seconds={
@@ -158,7 +158,7 @@ class DQfD:
             "parameters": state.parameters.numpy(),
             "target": state.target.numpy(),
             "iteration": np.array(state.iteration),
-            "online_samples": np.array(state.online_samples),
+            "online_steps": np.array(state.online_steps),
         }
         replaced |= state.adam.arrays()
         if state.iteration <= self.config.pretraining:
@@ -175,7 +175,7 @@ class DQfD:
             torch.tensor(replaced["target"]),
             Adam.rebuild(replaced),
             OnlineStore.rebuild(part for part in appended if len(part["counts"])),
-            int(replaced["online_samples"]),
+            int(replaced["online_steps"]),
         )
 
 

@@ -76,7 +76,7 @@ class HyQState(Generic[F]):
     functions: tuple[F, ...]
     """f_0, ..., f_{H-1}."""
     online: OnlineStore
-    online_samples: int
+    online_steps: int
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ class HyQ(Generic[F]):
         if state is None:
             zeros = (self.family.zero(),) * offline.horizon
             state = HyQState(0, zeros, OnlineStore(), 0)
-        functions, online, samples = state.functions, state.online, state.online_samples
+        functions, online, samples = state.functions, state.online, state.online_steps
         for t in range(state.iteration, self.config.iterations):
             started = time.perf_counter()
             metrics = {}
@@ -132,7 +132,7 @@ class HyQ(Generic[F]):
             yield Step(
                 state=HyQState(t + 1, functions, online, samples),
                 iteration=t + 1,
-                online_samples=samples,
+                online_steps=samples,
                 policy=greedy_policy(functions),
                 metrics=metrics,
                 seconds={
@@ -151,7 +151,7 @@ class HyQ(Generic[F]):
         }
         replaced["horizon"] = np.array(len(state.functions))
         replaced["iteration"] = np.array(state.iteration)
-        replaced["online_samples"] = np.array(state.online_samples)
+        replaced["online_steps"] = np.array(state.online_steps)
         return Snapshot(replaced, state.online.newest() if state.online.batches else {})
 
     def restore(
@@ -167,7 +167,7 @@ class HyQ(Generic[F]):
             iteration=int(replaced["iteration"]),
             functions=tuple(self.family.rebuild(arrays) for arrays in by_step),
             online=OnlineStore.rebuild(appended),
-            online_samples=int(replaced["online_samples"]),
+            online_steps=int(replaced["online_steps"]),
         )
 
 

@@ -89,7 +89,7 @@ class ModelBased(Generic[F]):
         if state is None:
             zeros = (self.model.values.zero(),) * offline.horizon
             state = HyQState(0, zeros, OnlineStore(), 0)
-        functions, online, samples = state.functions, state.online, state.online_samples
+        functions, online, samples = state.functions, state.online, state.online_steps
         for t in range(state.iteration, self.config.iterations):
             started = time.perf_counter()
             batch, used = collect(env, functions, how, Streams(streams.integer("collect", t)))
@@ -101,7 +101,7 @@ class ModelBased(Generic[F]):
             yield Step(
                 state=HyQState(t + 1, functions, online, samples),
                 iteration=t + 1,
-                online_samples=samples,
+                online_steps=samples,
                 policy=greedy_policy(functions),
                 metrics={"online_residual": surprise, "realised_offline_share": share},
                 seconds={

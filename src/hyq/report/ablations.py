@@ -31,7 +31,7 @@ class Ablation:
     def points(self) -> list[tuple[int, float]]:
         """(online steps, mean return of the newest 100 episodes) of every record."""
         return [
-            (row["online_samples"], row["recent_return"])
+            (row["online_steps"], row["recent_return"])
             for row in self.run.rows
             if "recent_return" in row
         ]

@@ -42,7 +42,7 @@ def watch_training(
     what: str,
     total: int,
     console: Console,
-    counted: str = "online_samples",
+    counted: str = "online_steps",
 ) -> None:
     """Print a line for every record, given it and the steps before it, above a bar.
 
@@ -62,13 +62,13 @@ def watch_training(
         for update in progress:
             row = update.row
             if before is None:  # the steps of a run that goes on were not all made in this record
-                before = 0 if row["iteration"] == 1 else row["online_samples"]
+                before = 0 if row["iteration"] == 1 else row["online_steps"]
             bar.console.print(line_of(row, before), highlight=False)
-            before = row["online_samples"]
+            before = row["online_steps"]
             bar.update(task, completed=row[counted])
 
 
-def line(row: dict[str, Any], steps_before: int, counted: str = "online_samples") -> str:
+def line(row: dict[str, Any], steps_before: int, counted: str = "online_steps") -> str:
     """Say in one line what a record holds, beginning with the column `counted`."""
     td = f"{cell(row, 'td_offline')}/{cell(row, 'td_online')}"
     promise = f"{cell(row, 'start_q')}/{cell(row, 'start_return')}"
@@ -82,7 +82,7 @@ def line(row: dict[str, Any], steps_before: int, counted: str = "online_samples"
 def speed(row: dict[str, Any], steps_before: int) -> str:
     """Say how many steps a second a record took."""
     spent = sum(row["seconds"].values())
-    done = row["online_samples"] - steps_before
+    done = row["online_steps"] - steps_before
     return f"{done / spent:,.0f}" if done > 0 and spent else "-"
 
 
@@ -99,14 +99,14 @@ def deep_table(results: Sequence[RunResult]) -> Table:
     environments = sorted({result.spec["env"] for result in results})
     title = environments[0] if len(environments) == 1 else "Deep runs"
     table = Table(title=title, title_justify="left", box=SIMPLE, padding=(0, 0, 0, 1))
-    for name in ("method", *(["environment"] if len(environments) > 1 else []), "data"):
+    for name in ("algorithm", *(["environment"] if len(environments) > 1 else []), "data"):
         table.add_column(name, overflow="fold")
     for name in ("seed", "solved at", "return", "best", "steps", "sec"):
         table.add_column(name, justify="right")
     for result in results:
         spec, summary = result.spec, result.summary
         where = [spec["env"]] if len(environments) > 1 else []
-        cells = [spec["method"], *where, spec["data"] or "-", str(spec["seed"])]
+        cells = [spec["algorithm"], *where, spec["data"] or "-", str(spec["seed"])]
         if summary is None:
             cells.append("not yet")
         else:
@@ -114,7 +114,7 @@ def deep_table(results: Sequence[RunResult]) -> Table:
                 "-" if summary["solved_at"] is None else f"{summary['solved_at']:,}",
                 cell(summary, "eval_return"),
                 cell(summary, "peak_return"),
-                f"{summary['online_samples']:,}",
+                f"{summary['online_steps']:,}",
                 f"{summary['wall_seconds']:,.0f}",
             ]
         table.add_row(*cells)
@@ -128,11 +128,11 @@ def draw_deep_curves(results: Sequence[RunResult], path: Path) -> None:
     environments = {result.spec["env"] for result in results}
     for number, result in enumerate(results):
         spec = result.spec
-        told = [spec["method"], spec["data"], spec["env"] if len(environments) > 1 else None]
+        told = [spec["algorithm"], spec["data"], spec["env"] if len(environments) > 1 else None]
         label: str | None = ", ".join([*filter(None, told), f"seed {spec['seed']}"])
         # A method that never acts is drawn against its updates.
-        acts = any(row["online_samples"] for row in result.rows)
-        steps_of = "online_samples" if acts else "updates"
+        acts = any(row["online_steps"] for row in result.rows)
+        steps_of = "online_steps" if acts else "updates"
         colour = f"C{number}"
         for key, style in (("eval_return", "-"), ("recent_return", ":")):
             points = [(row[steps_of], row[key]) for row in result.rows if key in row]

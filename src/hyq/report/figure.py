@@ -35,7 +35,7 @@ def draw_suite(result: SuiteResult, path: Path) -> None:
         for line in result.lines:
             if line.panel != panel or not line.is_main or not line.finished:
                 continue
-            colour = COLOURS.get(line.method, "#555555")
+            colour = COLOURS.get(line.algorithm, "#555555")
             if line.is_offline:
                 value = float(np.median(line.returns))
                 axes.axhline(value, color=colour, linestyle="--", linewidth=1.5, label=line.label)

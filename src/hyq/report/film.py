@@ -105,9 +105,9 @@ def film_table(made: Film) -> Table:
 def film_title(made: Film) -> str:
     """Name the policy of a film."""
     about = made.about
-    if "method" not in about:
+    if "algorithm" not in about:
         return f"a policy on {made.scene.env}"
-    label = method_name(about["method"])
+    label = method_name(about["algorithm"])
     return f"{label} on {about['data']}" if about.get("data") else label
 
 

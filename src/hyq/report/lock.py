@@ -21,7 +21,7 @@ def result_table(results: Sequence[RunResult]) -> Table:
     table = Table(
         title="The combination lock", title_justify="left", box=SIMPLE, padding=(0, 0, 0, 1)
     )
-    table.add_column("method")
+    table.add_column("algorithm")
     table.add_column("data")
     for name in ("H", "seed", "solved", "return", "online", "offline", "iter", "sec"):
         table.add_column(name, justify="right")
@@ -29,7 +29,7 @@ def result_table(results: Sequence[RunResult]) -> Table:
         spec, summary = result.spec, result.summary
         anti = spec["anti_reward_probability"]
         cells = [
-            spec["method"],
+            spec["algorithm"],
             spec["data"] if anti == 0.5 else f"{spec['data']}, anti-reward {anti:g}",
             str(spec["horizon"]),
             str(spec["seed"]),
@@ -40,7 +40,7 @@ def result_table(results: Sequence[RunResult]) -> Table:
             cells += [
                 "[green]yes[/]" if summary["solved"] else "[red]no[/]",
                 f"{summary['eval_return']:.3f}",
-                f"{summary['online_samples']:,}",
+                f"{summary['online_steps']:,}",
                 f"{summary['offline_samples']:,}",
                 str(summary["iterations"]),
                 f"{summary['wall_seconds']:.1f}",
@@ -54,12 +54,12 @@ def draw_learning_curves(results: Sequence[RunResult], path: Path) -> None:
     figure = Figure(figsize=(7.5, 4.2), layout="constrained")
     axes = figure.add_subplot()
     labelled: set[str] = set()
-    methods = list(dict.fromkeys(result.spec["method"] for result in results))
+    methods = list(dict.fromkeys(result.spec["algorithm"] for result in results))
     for result in results:
-        data, method = result.spec["data"], result.spec["method"]
+        data, method = result.spec["data"], result.spec["algorithm"]
         label = f"{method_name(method)}, {f'optimal {data} data' if data in COLOURS else data}"
         axes.plot(
-            [0, *(row["online_samples"] for row in result.rows)],
+            [0, *(row["online_steps"] for row in result.rows)],
             [0, *(row["eval_return"] for row in result.rows)],
             color=COLOURS.get(data, OTHER_COLOUR),
             linestyle=STYLES[methods.index(method) % len(STYLES)],

@@ -57,7 +57,7 @@ GRID_POINTS = 300
 class Learned:
     """One method on one dataset: its replicates, and a film of one of them."""
 
-    method: str
+    algorithm: str
     data: str | None
     """None where it learns without."""
     runs: tuple[RunResult, ...]
@@ -66,23 +66,23 @@ class Learned:
     @property
     def label(self) -> str:
         """Name of the method."""
-        return method_name(self.method)
+        return method_name(self.algorithm)
 
     @property
     def is_offline(self) -> bool:
         """Whether the method never acts."""
-        return self.method in OFFLINE_METHODS
+        return self.algorithm in OFFLINE_METHODS
 
     def steps(self) -> int:
         """Return the online steps of the run that came furthest."""
-        return max((run.rows[-1]["online_samples"] for run in self.runs if run.rows), default=0)
+        return max((run.rows[-1]["online_steps"] for run in self.runs if run.rows), default=0)
 
     def curve(self, grid: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Return the least, mean and largest recent return of the runs that came so far."""
         curves = []
         for run in self.runs:
             points = [
-                (row["online_samples"], row["recent_return"])
+                (row["online_steps"], row["recent_return"])
                 for row in run.rows
                 if "recent_return" in row
             ]
@@ -128,9 +128,9 @@ class Learned:
             sum(row["seconds"].values())
             for run in self.runs
             for row in run.rows
-            if row["online_samples"]
+            if row["online_steps"]
         )
-        steps = sum(run.rows[-1]["online_samples"] for run in self.runs if run.rows)
+        steps = sum(run.rows[-1]["online_steps"] for run in self.runs if run.rows)
         return steps / seconds if steps and seconds else None
 
 
@@ -160,7 +160,7 @@ class MontezumaResult:
             raise HyqError(f"{path} has no records to report yet")
         groups: dict[tuple[str, str | None], list[RunResult]] = {}
         for run in runs:
-            groups.setdefault((run.spec["method"], run.spec.get("data")), []).append(run)
+            groups.setdefault((run.spec["algorithm"], run.spec.get("data")), []).append(run)
         learned = [
             Learned(method, data, tuple(members), read_film(path, method, data))
             for (method, data), members in groups.items()
@@ -193,7 +193,7 @@ class MontezumaResult:
 
 
 def _rank(one: Learned) -> int:
-    return METHODS.index(one.method)
+    return METHODS.index(one.algorithm)
 
 
 def _hardest_first(one: Learned) -> int:
@@ -219,7 +219,7 @@ def learning_curves(result: MontezumaResult) -> Figure:
     all_axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
     for axes, data in zip(all_axes, panels, strict=True):
         for one in result.on(data):
-            colour = COLOURS[one.method]
+            colour = COLOURS[one.algorithm]
             if one.is_offline:
                 level = one.evaluated()
                 if level is not None:
@@ -247,10 +247,10 @@ def beside_rnd(result: MontezumaResult) -> Figure:
     figure = Figure(figsize=(6.6, 4.3), layout="constrained")
     axes = figure.add_subplot()
     for one in result.learned:
-        if one.method == "hyq" and one.data is not None:
+        if one.algorithm == "hyq" and one.data is not None:
             name = one.data.rpartition("/")[2]
             _draw_curve(axes, one, result.grid, HYQ_BY_DATA[one.data], f"Hy-Q, {name} data")
-        elif one.method == "rnd":
+        elif one.algorithm == "rnd":
             _draw_curve(axes, one, result.grid, COLOURS["rnd"], "RND, no data")
     _draw_levels(axes, result, None)
     axes.set_ylabel(f"return of the last {RECENT} training episodes")
@@ -323,7 +323,7 @@ def _draw_films(result: MontezumaResult) -> None:
     if filmed:
         draw_rooms([film_map(film) for _, film in filmed], result.path / "rooms-policies.png")
     for one, film in filmed:
-        place = result.path / FILMS / film_name(one.method, one.data)
+        place = result.path / FILMS / film_name(one.algorithm, one.data)
         if _is_shown(one) and not (place / CLIP).exists():
             draw_film(film, place)
 
@@ -333,7 +333,7 @@ def _is_shown(one: Learned) -> bool:
 
 
 COLUMNS = (
-    "method",
+    "algorithm",
     "data",
     "steps",
     "runs",
@@ -415,7 +415,7 @@ def _summary(result: MontezumaResult) -> str:
 
 
 def _film_section(result: MontezumaResult, one: Learned) -> str:
-    place = result.path / FILMS / film_name(one.method, one.data)
+    place = result.path / FILMS / film_name(one.algorithm, one.data)
     strip = _embedded(place / STRIP, f"Pictures of {one.label}'s best filmed episode")
     clip = _embedded(place / CLIP, f"{one.label}'s best filmed episode")
     return f'<div class="film">{clip}{strip}</div>' if strip else ""

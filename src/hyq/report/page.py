@@ -22,7 +22,7 @@ from hyq.report.suite import (
 
 DIAGNOSTICS = {
     "iteration": "iteration",
-    "online_samples": "online samples",
+    "online_steps": "online samples",
     "eval_return": "return",
     "depth": "depth",
     "recent_return": "newest episodes",
@@ -70,7 +70,7 @@ def _chart(result: SuiteResult) -> dict[str, Any]:
         entry: dict[str, Any] = {
             "panel": panel_title(line.panel),
             "label": line.label,
-            "colour": COLOURS.get(line.method, "#555555"),
+            "colour": COLOURS.get(line.algorithm, "#555555"),
             "dashes": OFFLINE_DASHES if line.is_offline else "",
             "shown": line.is_main,
         }
@@ -128,7 +128,7 @@ def _notes(result: SuiteResult) -> str:
         f"{method_name(method)} is judged by the peak of its curve, as in the paper, which "
         "flatters it."
         for method in PEAK_METHODS
-        if any(line.method == method for line in finished)
+        if any(line.algorithm == method for line in finished)
     ]
     if any(len(line.returns) < FEWEST_FOR_INTERVAL for line in finished):
         notes.append(f"Fewer than {FEWEST_FOR_INTERVAL} replicates have no interval.")

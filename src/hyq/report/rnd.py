@@ -24,7 +24,7 @@ def line(row: dict[str, Any], steps_before: int) -> str:
     """Say in one line what a record holds."""
     values = f"{cell(row, 'value_extrinsic')}/{cell(row, 'value_intrinsic')}"
     return (
-        f"{row['online_samples']:10,d} {speed(row, steps_before):>8} "
+        f"{row['online_steps']:10,d} {speed(row, steps_before):>8} "
         f"{cell(row, 'eval_return'):>9} {cell(row, 'recent_return'):>9} "
         f"{cell(row, 'novelty'):>8} {values:>17} {cell(row, 'entropy'):>8}"
     )

@@ -44,9 +44,9 @@ FEWEST_FOR_INTERVAL = 3
 GRID_POINTS = 200
 
 
-def method_name(method: str) -> str:
+def method_name(algorithm: str) -> str:
     """Name a method, without saying how it is judged."""
-    return LABELS.get(method, method).removesuffix(" (peak)")
+    return LABELS.get(algorithm, algorithm).removesuffix(" (peak)")
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Line:
 
     label: str
     panel: str
-    method: str
+    algorithm: str
     is_main: bool
     """One of the paper's methods in the paper's setting, rather than an ablation."""
     runs: tuple[RunResult, ...]
@@ -63,7 +63,7 @@ class Line:
     @property
     def is_offline(self) -> bool:
         """Whether the method never acts, and so has no curve."""
-        return self.method in OFFLINE_METHODS
+        return self.algorithm in OFFLINE_METHODS
 
     @property
     def finished(self) -> list[dict[str, Any]]:
@@ -73,7 +73,7 @@ class Line:
     @property
     def returns(self) -> list[float]:
         """One return a replicate: the last, or the peak where that is the custom."""
-        key = "peak_return" if self.method in PEAK_METHODS else "eval_return"
+        key = "peak_return" if self.algorithm in PEAK_METHODS else "eval_return"
         return [summary[key] for summary in self.finished]
 
     @property
@@ -81,7 +81,7 @@ class Line:
         """Online samples until solved."""
         return SamplesToSolve.of(
             [
-                summary["online_samples"]
+                summary["online_steps"]
                 if summary.get("solved_at") is None
                 else summary["solved_at"]
                 for summary in self.finished
@@ -114,7 +114,7 @@ class Line:
         evaluated = [(run, [row for row in run.rows if "eval_return" in row]) for run in self.runs]
         curves = [
             step_curve(
-                [row["online_samples"] for row in rows],
+                [row["online_steps"] for row in rows],
                 [row["eval_return"] for row in rows],
                 grid,
                 before=None if "env" in run.spec else 0.0,
@@ -190,11 +190,11 @@ class SuiteResult:
     def grid(self) -> FloatArray:
         """Sample counts to read every curve at, evenly on a logarithmic axis."""
         spent = [
-            row["online_samples"]
+            row["online_steps"]
             for line in self.lines
             for run in line.runs
             for row in run.rows
-            if row["online_samples"] > 0  # before it acts a method may train on its logs alone
+            if row["online_steps"] > 0  # before it acts a method may train on its logs alone
         ]
         first, last = min(spent, default=1), max(spent, default=10)
         return np.geomspace(max(first / 2, 1), max(last, 2), GRID_POINTS)
@@ -206,16 +206,16 @@ def _lines(runs: Sequence[RunResult]) -> Iterator[Line]:
     groups: dict[tuple[str, str, str, bool], list[RunResult]] = {}
     for run, panels, label, main in described:
         for panel in panels:
-            groups.setdefault((panel, label, run.spec["method"], main), []).append(run)
+            groups.setdefault((panel, label, run.spec["algorithm"], main), []).append(run)
     lines = [
         Line(label, panel, method, main, tuple(members))
         for (panel, label, method, main), members in groups.items()
     ]
     panels = list(dict.fromkeys(line.panel for line in lines))
-    methods = [*LABELS, *(line.method for line in lines)]
+    methods = [*LABELS, *(line.algorithm for line in lines)]
 
     def place(line: Line) -> tuple[int, bool, int]:
-        return panels.index(line.panel), not line.is_main, methods.index(line.method)
+        return panels.index(line.panel), not line.is_main, methods.index(line.algorithm)
 
     yield from sorted(lines, key=place)
 
@@ -229,8 +229,8 @@ def _described_lock(runs: Sequence[RunResult]) -> Iterator[Described]:
     datasets = list(dict.fromkeys(run.spec["data"] for run in runs))
     for run in runs:
         spec = run.spec
-        label, main = LABELS.get(spec["method"], spec["method"]), True
-        if several_horizons and spec["method"] == "hyq":
+        label, main = LABELS.get(spec["algorithm"], spec["algorithm"]), True
+        if several_horizons and spec["algorithm"] == "hyq":
             label = f"{label}, {spec['data']} data"
         if spec["anti_reward_probability"] != 0.5:
             label, main = f"{label}, anti-reward always paid", False
@@ -238,7 +238,7 @@ def _described_lock(runs: Sequence[RunResult]) -> Iterator[Described]:
             label, main = f"{label}, offline share {spec['offline_share']:g}", False
         if several_horizons:
             panels = [f"H = {spec['horizon']}"]
-        elif spec["method"] in ("online-only", "briee"):
+        elif spec["algorithm"] in ("online-only", "briee"):
             panels = datasets  # it never sees the data
         else:
             panels = [spec["data"]]
@@ -250,7 +250,7 @@ def _described_deep(runs: Sequence[RunResult]) -> Iterator[Described]:
     by_problem = any(str(run.spec["data"]).endswith("/half") for run in runs)
     for run in runs:
         spec = run.spec
-        label, data = LABELS.get(spec["method"], spec["method"]), str(spec["data"])
+        label, data = LABELS.get(spec["algorithm"], spec["algorithm"]), str(spec["data"])
         problem, _, quality = data.rpartition("/")
         if not by_problem:
             yield run, [data], label, True
@@ -268,7 +268,7 @@ def suite_table(result: SuiteResult, rng: np.random.Generator) -> Table:
     """Lay out one row a method and setting."""
     table = Table(title=result.title, title_justify="left", box=SIMPLE, padding=(0, 0, 0, 1))
     table.add_column("data" if len(result.panels) < 3 else "setting", no_wrap=True)
-    table.add_column("method", min_width=8)
+    table.add_column("algorithm", min_width=8)
     for name in ("solved", "samples", "return", "95% interval", "sec"):
         table.add_column(name, justify="right", no_wrap=True)
     for line in result.lines:

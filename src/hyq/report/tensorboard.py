@@ -24,10 +24,10 @@ def to_tensorboard(progress: Iterator[Progress], directory: Path) -> Iterator[Pr
         for update in progress:
             row = update.row
             if before is None:  # the steps of a run that goes on were not all made in this record
-                before = 0 if row["iteration"] == 1 else row["online_samples"]
+                before = 0 if row["iteration"] == 1 else row["online_steps"]
             for name, value in _numbers(row, before):
-                writer.add_scalar(name, value, row["online_samples"] or row["updates"])
-            before = row["online_samples"]
+                writer.add_scalar(name, value, row["online_steps"] or row["updates"])
+            before = row["online_steps"]
             yield update
 
 
@@ -38,6 +38,6 @@ def _numbers(row: Mapping[str, Any], steps_before: int) -> Iterator[tuple[str, f
             yield name, value
     for part, spent in row["seconds"].items():
         yield f"seconds/{part}", spent
-    done, total = row["online_samples"] - steps_before, sum(row["seconds"].values())
+    done, total = row["online_steps"] - steps_before, sum(row["seconds"].values())
     if done > 0 and total:
         yield "steps_per_second", done / total

@@ -215,7 +215,7 @@ def lock_lines(rows: list[Row]) -> list[tuple[str, ...]]:
         if not mine:
             continue
         solved = sum(row["solved"] for row in mine)
-        samples = int(np.median([row["online_samples"] for row in mine]))
+        samples = int(np.median([row["online_steps"] for row in mine]))
         lines.append(
             (
                 data,

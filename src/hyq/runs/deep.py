@@ -44,7 +44,7 @@ class DeepRun:
     """Gymnasium id of the environment; `module:id` imports a module first."""
     data: str | None = None
     """Directory of the logs, or a named dataset (see 'hyq data list'); none trains without."""
-    method: str = "hyq"
+    algorithm: str = "hyq"
     """What learns: see 'hyq methods'."""
     preset: str = "default"
     """Settings to start from: default, paper-montezuma, cpu-montezuma or paper-small-montezuma.
@@ -164,7 +164,7 @@ class DeepRun:
     def config(self) -> DeepConfig:
         """The settings of the training, with what the method changes about them."""
         with_logs = self.data is not None
-        return configured(self.method, self.preset, with_logs=with_logs, **self.settings)
+        return configured(self.algorithm, self.preset, with_logs=with_logs, **self.settings)
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -174,8 +174,8 @@ class DeepRun:
     @property
     def id(self) -> str:
         """A name that tells this run from others of a suite."""
-        told = details(self, "env", "data", "method", "seed")
-        name = f"{self.method}-{self.env}-{self.data or 'no-data'}{told}-s{self.seed}"
+        told = details(self, "env", "data", "algorithm", "seed")
+        name = f"{self.algorithm}-{self.env}-{self.data or 'no-data'}{told}-s{self.seed}"
         return as_file_name(name)
 
     def lanes_of(self, count: int) -> VectorEnv:
@@ -195,7 +195,7 @@ class DeepRun:
     def training(self, lanes: VectorEnv, logs: Logs | None) -> Training:
         """Make the training, checked and ready to run."""
         config = self.config
-        objective = DEEP_METHODS[self.method].objective(config)
+        objective = DEEP_METHODS[self.algorithm].objective(config)
         return Training(config, lanes, logs, Streams(self.seed), objective)
 
     def is_over(self, report: Report) -> bool:

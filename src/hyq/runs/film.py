@@ -86,7 +86,7 @@ class Actor:
             draws = manifest["experiment"] == "rnd"
             spec = (rnd_run if draws else deep_run)(manifest["spec"])
             scene = Scene(spec.env, spec.wrappers, spec.parameters)
-            about |= {name: getattr(spec, name) for name in ("method", "data", "seed")}
+            about |= {name: getattr(spec, name) for name in ("algorithm", "data", "seed")}
         if env is not None:
             scene = Scene(env, wrappers, parameters)
         if scene is None:

@@ -81,7 +81,7 @@ def _run(
             row = _row(step, examined)
             directory.append(row)
             elapsed = earlier + time.perf_counter() - began
-            spent = step.iteration == spec.iterations or step.online_samples >= spec.online_budget
+            spent = step.iteration == spec.iterations or step.online_steps >= spec.online_budget
             summary = None
             if solved or spent:
                 peak = max(directory.rows, key=lambda row: float(row["eval_return"]))
@@ -91,13 +91,19 @@ def _run(
                     "eval_episodes": examined.episodes,
                     "peak_return": peak["eval_return"],
                     "optimal_return": spec.lock.optimal_return,
-                    "online_samples": step.online_samples,
+                    "online_steps": step.online_steps,
                     "offline_samples": len(dataset),
                     "wall_seconds": elapsed,
                     "iterations": step.iteration,
                     **{
                         name: getattr(spec, name)
-                        for name in ("method", "data", "seed", "horizon", "anti_reward_probability")
+                        for name in (
+                            "algorithm",
+                            "data",
+                            "seed",
+                            "horizon",
+                            "anti_reward_probability",
+                        )
                     },
                 }
                 directory.finish(summary, algorithm.snapshot(step.state))
@@ -112,7 +118,7 @@ def _run(
 def _row(step: Step[Any], examined: "Examination") -> dict[str, Any]:
     return {
         "iteration": step.iteration,
-        "online_samples": step.online_samples,
+        "online_steps": step.online_steps,
         "eval_return": examined.mean_return,
         "depth": examined.depth,
         **step.metrics,

@@ -103,7 +103,7 @@ def _measure(root: Path, kind: str, spec: LockRun, budget: int) -> dict[str, Any
     assert last.summary is not None
     return {
         "solved": last.summary["solved"],
-        "online_samples": last.summary["online_samples"],
+        "online_steps": last.summary["online_steps"],
         "eval_return": last.summary["eval_return"],
         "covered": policy.covered,
         "transfer": _finite(policy.transfer.value),

@@ -17,9 +17,9 @@ from hyq.runs.specs import LockRun
 
 def build(spec: LockRun) -> Algorithm[Any]:
     """Make the algorithm a spec names."""
-    if spec.method not in METHODS:
-        raise HyqError(f"no method {spec.method!r}: choose from {', '.join(METHODS)}")
-    return METHODS[spec.method](spec)
+    if spec.algorithm not in METHODS:
+        raise HyqError(f"no method {spec.algorithm!r}: choose from {', '.join(METHODS)}")
+    return METHODS[spec.algorithm](spec)
 
 
 def hyq(spec: LockRun, **changes: Any) -> HyQ[BlockFunction]:

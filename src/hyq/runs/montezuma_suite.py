@@ -86,9 +86,9 @@ class FilmToMake:
         play_film(actor, FILM_EPISODES, FILM_SEED, FILM_EPSILON, progress).save(self.place)
 
 
-def film_name(method: str, data: str | None) -> str:
+def film_name(algorithm: str, data: str | None) -> str:
     """Name the film of a method on a dataset."""
-    return method if data is None else f"{method}-{data.rpartition('/')[2]}"
+    return algorithm if data is None else f"{algorithm}-{data.rpartition('/')[2]}"
 
 
 def films_to_make(path: Path) -> list[FilmToMake]:
@@ -98,12 +98,12 @@ def films_to_make(path: Path) -> list[FilmToMake]:
         run = path / "runs" / name
         if (run / "summary.json").exists() and (run / "last").exists():
             spec = RunDirectory.open(run).manifest["spec"]
-            place = path / FILMS / film_name(spec["method"], spec.get("data"))
+            place = path / FILMS / film_name(spec["algorithm"], spec.get("data"))
             found.setdefault(place, FilmToMake(run, place))
     return [film for film in found.values() if not (film.place / FILE).exists()]
 
 
-def read_film(path: Path, method: str, data: str | None) -> Film | None:
+def read_film(path: Path, algorithm: str, data: str | None) -> Film | None:
     """Read the film of a method on a dataset, where the suite has one."""
-    place = path / FILMS / film_name(method, data)
+    place = path / FILMS / film_name(algorithm, data)
     return Film.load(place) if (place / FILE).exists() else None

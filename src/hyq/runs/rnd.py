@@ -108,7 +108,7 @@ class RNDRun:
         _ = self.parameters, self.config
 
     @property
-    def method(self) -> str:
+    def algorithm(self) -> str:
         """The name under which it is compared with the deep methods."""
         return "rnd"
 
@@ -130,7 +130,7 @@ class RNDRun:
     @property
     def id(self) -> str:
         """A name that tells this run from others of a suite."""
-        name = f"{self.method}-{self.env}{details(self, 'env', 'seed')}-s{self.seed}"
+        name = f"{self.algorithm}-{self.env}{details(self, 'env', 'seed')}-s{self.seed}"
         return as_file_name(name)
 
     def lanes_of(self, count: int) -> VectorEnv:
@@ -171,7 +171,7 @@ def start(
     training = spec.training()
     manifest = {
         "experiment": "rnd",
-        "spec": {"method": spec.method, "data": spec.data, **asdict(spec)},
+        "spec": {"algorithm": spec.algorithm, "data": spec.data, **asdict(spec)},
         "settings": resolved(spec),
         "seed": spec.seed,
         "keep_checkpoint": keep_checkpoint,
@@ -198,5 +198,5 @@ def resume(out: Path, checkpoint_seconds: float = 120.0) -> Iterator[Progress]:
 
 def rnd_run(settings: Mapping[str, Any]) -> RNDRun:
     """Make a spec from what a manifest holds, where tuples have become lists."""
-    own = {name: value for name, value in settings.items() if name not in ("method", "data")}
+    own = {name: value for name, value in settings.items() if name not in ("algorithm", "data")}
     return RNDRun(**known_settings(own, RNDRun))

@@ -54,9 +54,9 @@ def lengthen(out: Path, online_steps: int, into: Path) -> None:
     trainings.check_settings(out, manifest, before)
     after = replace(before, online_steps=online_steps, stop_when_solved=False)
     settings = trainings.resolved(after)
-    done = earlier.rows[-1] if earlier.rows else {"online_samples": 0, "updates": 0}
+    done = earlier.rows[-1] if earlier.rows else {"online_steps": 0, "updates": 0}
     acts = settings["online_steps"] > 0
-    asked, taken = ("online_steps", "online_samples") if acts else ("pretraining", "updates")
+    asked, taken = ("online_steps", "online_steps") if acts else ("pretraining", "updates")
     if settings[asked] <= done[taken]:
         raise HyqError(f"{out} has {done[taken]:,} {asked} already: ask for more")
     with earlier.only_writer():

@@ -15,7 +15,7 @@ from hyq.experts.lock import LockData, lock_dataset, lock_provenance
 class LockRun:
     """One run of one method on one lock. Equal specs are the same run."""
 
-    method: str = "hyq"
+    algorithm: str = "hyq"
     """What learns: see `hyq methods`."""
     data: str = "occupancy"
     """Offline data: 'occupancy' or 'trajectory' (made from the seed), or a dataset's directory."""
@@ -80,11 +80,11 @@ class LockRun:
         changed = {
             field.name: getattr(self, field.name)
             for field in fields(self)
-            if field.name not in ("method", "data", "horizon", "seed")
+            if field.name not in ("algorithm", "data", "horizon", "seed")
             and getattr(self, field.name) != field.default
         }
         details = "".join(f"-{name}={value}" for name, value in changed.items())
-        name = f"{self.method}-{self.data}-h{self.horizon}{details}-s{self.seed}"
+        name = f"{self.algorithm}-{self.data}-h{self.horizon}{details}-s{self.seed}"
         return name.replace("/", "_")  # a path to data must stay one directory's name
 
     def dataset(self) -> Dataset:

@@ -47,21 +47,23 @@ def lock_suite(preset: Preset) -> Suite:
     for seed in seeds:
         at = replace(base, seed=seed)
         # Without offline data the two datasets make no difference.
-        runs.append(replace(at, method="online-only", m_on=50))
+        runs.append(replace(at, algorithm="online-only", m_on=50))
         for data in get_args(LockData):
             on = replace(at, data=data)
             runs.append(on)
             runs.append(replace(on, anti_reward_probability=1.0))
             runs += [replace(on, offline_share=share) for share in (0.1, 0.25, 0.75)]
             runs += [
-                replace(on, method="bc", iterations=10),
-                replace(on, method="cql", iterations=40),
-                replace(on, method="offline-fqi", iterations=10),
-                replace(on, method="warm-start", online_budget=min(1_000_000, on.online_budget)),
-                replace(on, method="dqfd", online_budget=min(1_000_000, on.online_budget)),
+                replace(on, algorithm="bc", iterations=10),
+                replace(on, algorithm="cql", iterations=40),
+                replace(on, algorithm="offline-fqi", iterations=10),
+                replace(on, algorithm="warm-start", online_budget=min(1_000_000, on.online_budget)),
+                replace(on, algorithm="dqfd", online_budget=min(1_000_000, on.online_budget)),
             ]
     # The longest first, so that all cores end together.
-    runs.sort(key=lambda run: SLOWEST_FIRST.index(run.method) if run.method in SLOWEST_FIRST else 9)
+    runs.sort(
+        key=lambda run: SLOWEST_FIRST.index(run.algorithm) if run.algorithm in SLOWEST_FIRST else 9
+    )
     return Suite("lock", f"The combination lock, H = {base.horizon}", tuple(runs))
 
 
@@ -72,7 +74,7 @@ def briee_suite(preset: Preset) -> Suite:
     for horizon in horizons:
         for seed in seeds:
             at = LockRun(horizon=horizon, seed=seed, offline_samples=5000 * horizon)
-            runs.append(replace(at, method="briee"))
+            runs.append(replace(at, algorithm="briee"))
             runs += [replace(at, data=data) for data in get_args(LockData)]
     return Suite("briee", "Hy-Q and BRIEE as the lock grows", tuple(runs))
 
@@ -133,15 +135,15 @@ def deep_suite(preset: Preset) -> Suite:
             )
             runs += [
                 hybrid,
-                replace(hybrid, method="dqn", online_steps=example.online_only_steps),
-                replace(hybrid, method="offline"),
-                replace(hybrid, method="bc"),
+                replace(hybrid, algorithm="dqn", online_steps=example.online_only_steps),
+                replace(hybrid, algorithm="offline"),
+                replace(hybrid, algorithm="bc"),
             ]
             if name != "acrobot":  # whose script acts at random half of the time as it is
                 runs += [replace(hybrid, data=f"{name}/{q}") for q in ("expert", "random80")]
             if name == "mountaincar":
-                runs += [replace(hybrid, method=m) for m in ("dqfd", "cql", "iql")]
-    runs.sort(key=lambda run: DEEP_ORDER.index(run.method))
+                runs += [replace(hybrid, algorithm=m) for m in ("dqfd", "cql", "iql")]
+    runs.sort(key=lambda run: DEEP_ORDER.index(run.algorithm))
     return Suite("deep", "Deep Hy-Q on three small problems", tuple(runs))
 
 
@@ -177,13 +179,13 @@ def montezuma_suite(online_steps: int) -> Suite:
     )
     runs: list[Run] = []
     for seed in MONTEZUMA_SEEDS:
-        acting = [replace(hybrid, method=m, data=MONTEZUMA_HARD, seed=seed) for m in _ACTING]
+        acting = [replace(hybrid, algorithm=m, data=MONTEZUMA_HARD, seed=seed) for m in _ACTING]
         runs += [*acting, replace(alone, seed=seed)]
         if seed == MONTEZUMA_SEEDS[0]:
             runs += _on_logs_alone(hybrid, MONTEZUMA_HARD)
     for data in ("montezuma/medium", "montezuma/easy"):
         first = replace(hybrid, data=data, seed=MONTEZUMA_SEEDS[0])
-        runs += [replace(first, method=method) for method in _ACTING]
+        runs += [replace(first, algorithm=method) for method in _ACTING]
         runs += _on_logs_alone(hybrid, data)
     return Suite("montezuma", "Montezuma's Revenge", tuple(runs))
 
@@ -194,7 +196,7 @@ _ACTING = ("hyq", "dqfd")
 def _on_logs_alone(like: DeepRun, data: str) -> list[Run]:
     """List the methods that never act. They make records by updates, which are few."""
     once = replace(like, data=data, seed=MONTEZUMA_SEEDS[0], evaluate_every=1)
-    return [replace(once, method=method) for method in ("cql", "bc")]
+    return [replace(once, algorithm=method) for method in ("cql", "bc")]
 
 
 COVERAGE_SEEDS = (103, 104, 105)

@@ -78,7 +78,7 @@ class TrainingRun(Protocol[T_contra]):
         ...
 
     @property
-    def method(self) -> str:
+    def algorithm(self) -> str:
         """What learns."""
         ...
 
@@ -260,7 +260,7 @@ class Judge(Generic[T]):
 def _row(report: Report, judged: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "iteration": report.number,
-        "online_samples": report.online_steps,
+        "online_steps": report.online_steps,
         "updates": report.updates,
         **judged,
         "episodes": report.episodes,
@@ -272,13 +272,13 @@ def _row(report: Report, judged: Mapping[str, Any]) -> dict[str, Any]:
 def _summary(
     spec: TrainingRun[T], judge: Judge[T], report: Report, elapsed: float
 ) -> dict[str, Any]:
-    named = {name: getattr(spec, name) for name in ("method", "env", "data", "seed")}
+    named = {name: getattr(spec, name) for name in ("algorithm", "env", "data", "seed")}
     return {
         **named,
         "solved": judge.solved_at is not None,
         "solved_at": judge.solved_at,
         "threshold": spec.threshold,
-        "online_samples": report.online_steps,
+        "online_steps": report.online_steps,
         "updates": report.updates,
         "eval_return": judge.last,
         "peak_return": judge.best,
