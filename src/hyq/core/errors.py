@@ -2,6 +2,8 @@
 
 import math
 
+import numpy as np
+
 
 class HyqError(Exception):
     """A mistake the user can mend; its text is one line that says what to do."""
@@ -28,4 +30,10 @@ def in_one_line(error: Exception) -> str:
 def refuse_divergence(size: float, remedy: str) -> None:
     """End learning whose errors or gradients are no longer finite, with what may help."""
     if not math.isfinite(size):
+        raise HyqError(f"learning has diverged: {remedy}")
+
+
+def check_finite(values: "np.ndarray[tuple[int, ...], np.dtype[np.generic]]", remedy: str) -> None:
+    """Raise where learning has diverged, with what may help."""
+    if not np.isfinite(values).all():
         raise HyqError(f"learning has diverged: {remedy}")

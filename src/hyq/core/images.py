@@ -13,7 +13,7 @@ def colours_last(shape: tuple[int, ...]) -> bool:
     return len(shape) >= 3 and shape[-1] in (1, 3, 4)
 
 
-def shrink(images: Array, factor: int) -> Array:
+def downsample(images: Array, factor: int) -> Array:
     """Average blocks of `factor` x `factor` pixels of byte images.
 
     Their shape is (..., height, width), or (..., height, width, colours) with 1, 3 or 4 colours.
@@ -22,12 +22,12 @@ def shrink(images: Array, factor: int) -> Array:
         return images
     if images.dtype != np.uint8:
         raise HyqError(
-            f"only images of bytes can be shrunk, not {images.dtype}: set shrink_by to 1"
+            f"only images of bytes can be downsampled, not {images.dtype}: set downsample to 1"
         )
     colours = images.shape[-1:] if colours_last(images.shape) else ()
     *leading, height, width = images.shape[: images.ndim - len(colours)]
     if height % factor or width % factor:
-        raise HyqError(f"images of {height}x{width} cannot be shrunk by {factor}")
+        raise HyqError(f"images of {height}x{width} cannot be downsampled by {factor}")
     area = factor * factor
     # A block of white pixels must fit, and half a block more to round.
     enough = np.uint16 if area * 255 + area // 2 < 2**16 else np.uint32
@@ -39,3 +39,6 @@ def shrink(images: Array, factor: int) -> Array:
             chosen: tuple[Any, ...] = (..., *pixels, *every_colour)
             total += images[chosen]
     return ((total + area // 2) // area).astype(np.uint8)
+
+
+shrink = downsample

@@ -6,6 +6,8 @@ stream of iteration 17 without replaying the sixteen before it.
 """
 
 import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -41,3 +43,16 @@ class Streams:
         digest = hashlib.sha256(repr((*self.prefix, *path)).encode()).digest()
         key = tuple(int.from_bytes(digest[i : i + 4], "little") for i in range(0, 16, 4))
         return np.random.SeedSequence(entropy=self.seed, spawn_key=key)
+
+
+@contextmanager
+def torch_seed(seed: int) -> Iterator[None]:
+    """Let PyTorch draw from a seed inside the block, and leave its global state as it was.
+
+    Modules such as Dropout take random numbers from nowhere else.
+    """
+    import torch  # noqa: PLC0415 - seeds are also made where PyTorch is not needed
+
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        yield

@@ -1,0 +1,1 @@
+"""Deep reinforcement learning agents: one algorithm, one file."""

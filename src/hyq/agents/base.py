@@ -1,0 +1,227 @@
+"""What the trainer asks of an agent, and the gradient step that all agents take."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import gymnasium as gym
+import torch
+from torch import Tensor, nn
+
+from hyq.core.errors import HyqError
+from hyq.core.schedules import PiecewiseLinear, schedule
+from hyq.core.trees import Tree, flatten, subtree
+from hyq.data.sampler import Batch
+from hyq.networks import Autocast, NetworkFactory, check_network, num_actions
+
+Precision = Literal["auto", "float32", "bfloat16"]
+Loss = Callable[[Any, Batch], tuple[Tensor, Tensor]]
+"""A function of (agent, batch) that returns the loss and the TD error of each row."""
+
+
+@dataclass(frozen=True)
+class OptimizerConfig:
+    """Adam, on whatever hardware."""
+
+    learning_rate: PiecewiseLinear = schedule(1e-3)
+    """Of Adam, against online steps."""
+    adam_epsilon: float = 1e-8
+    """Added to the root of Adam's second moments."""
+    weight_decay: float = 0.0
+    """Coefficient of the L2 penalty, whose gradient is added after the clipping."""
+    max_gradient_norm: float = 10.0
+    """Gradients that are longer are shortened to it."""
+    device: str = "cpu"
+    """Where the networks are: cpu, cuda, ..."""
+    precision: Precision = "auto"
+    """Arithmetic of the layers; auto takes bfloat16 for convolutions where the processor has it."""
+    threads: int = 1
+    """Threads that share the work of a minibatch, a shard each, computing on one core each."""
+
+    def __post_init__(self) -> None:
+        """Raise for settings that cannot run."""
+        if not (self.adam_epsilon > 0 and self.weight_decay >= 0 and self.max_gradient_norm > 0):
+            raise HyqError(
+                "adam_epsilon and max_gradient_norm must be positive and weight_decay not negative,"
+                f" got {self.adam_epsilon}, {self.max_gradient_norm} and {self.weight_decay}"
+            )
+        if self.learning_rate.range[0] < 0 or self.threads < 1:
+            raise HyqError("learning_rate must not be negative, and threads at least 1")
+        try:
+            torch.empty(0, device=self.device)
+        except (RuntimeError, AssertionError) as error:
+            reason = str(error).partition("\n")[0]
+            raise HyqError(f"no device {self.device!r} on this machine: {reason}") from None
+
+
+class Agent(nn.Module, ABC):
+    """An algorithm: it acts and learns, and knows no environment, no replay and no disk.
+
+    Its networks are submodules, so `state_dict` holds them; `state` adds the optimisers.
+    """
+
+    updates: Tensor
+    """Gradient steps taken, a count that is saved with the networks."""
+
+    def __init__(self) -> None:
+        """Start the count of updates."""
+        super().__init__()
+        self.register_buffer("updates", torch.zeros((), dtype=torch.int64))
+
+    @abstractmethod
+    def scores(self, observation: Tree) -> Tensor:
+        """Return what the greedy policy maximises, of shape (B, actions)."""
+
+    @abstractmethod
+    def update(self, batch: Batch, step: int) -> "Updated":
+        """Take one gradient step at an online step."""
+
+    @abstractmethod
+    def optimizers(self) -> Mapping[str, torch.optim.Optimizer]:
+        """Return the optimisers by name."""
+
+    @abstractmethod
+    def policy_network(self) -> nn.Module:
+        """Return the module whose outputs (B, actions) the greedy policy maximises."""
+
+    def state(self) -> dict[str, Tensor]:
+        """Return everything the agent depends on, as named tensors."""
+        state = {f"networks.{name}": tensor for name, tensor in self.state_dict().items()}
+        for name, optimizer in self.optimizers().items():
+            moments = flatten(optimizer.state_dict()["state"])
+            state |= {f"optimizers.{name}.{key}": tensor for key, tensor in moments.items()}
+        return state
+
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
+        """Undo `state`."""
+        self.load_state_dict(subtree("networks", state))
+        for name, optimizer in self.optimizers().items():
+            moments: dict[int, dict[str, Tensor]] = {}
+            for key, tensor in subtree(f"optimizers.{name}", state).items():
+                index, _, part = key.partition(".")
+                moments.setdefault(int(index), {})[part] = tensor
+            groups = optimizer.state_dict()["param_groups"]
+            optimizer.load_state_dict({"state": moments, "param_groups": groups})
+
+
+@dataclass(frozen=True)
+class Updated:
+    """What one gradient step saw, still on the agent's device."""
+
+    td_error: Tensor
+    """Of each row."""
+    loss: Tensor
+    """Of each row."""
+    gradient_norm: Tensor
+    """Before it was clipped."""
+
+
+class GradientStep:
+    """One step of Adam on a mean of row losses: backward, clip, step.
+
+    With several threads the minibatch is cut into shards. Each thread computes the gradient of its
+    shard alone, and the gradients are added: whole pieces of work, where PyTorch's own threads
+    share single operations and wait for one another.
+    """
+
+    def __init__(self, parameters: Iterable[nn.Parameter], config: OptimizerConfig) -> None:
+        """Make the optimiser, and the threads beside the calling one."""
+        self._config, self._parameters = config, list(parameters)
+        self.optimizer = torch.optim.Adam(
+            self._parameters,
+            lr=config.learning_rate(0),
+            eps=config.adam_epsilon,
+            weight_decay=config.weight_decay,
+            fused=True,
+        )
+        self._shards: int | None = None
+        self._pool: ThreadPoolExecutor | None = None
+
+    def __call__(self, loss: Loss, agent: Agent, batch: Batch, step: int) -> Updated:
+        """Minimise the mean over rows of importance weight times loss."""
+        if self._shards is None:
+            # Threads would take random numbers, such as Dropout's, in any order.
+            alone = self._config.threads == 1 or _draws_random_numbers(loss, agent, batch)
+            self._shards = 1 if alone else self._config.threads
+        first, *others = batch.split(self._shards)
+        waiting = [self._threads.submit(self._shard, loss, agent, o, len(batch)) for o in others]
+        parts = [self._shard(loss, agent, first, len(batch)), *(w.result() for w in waiting)]
+        gradients, losses, errors = zip(*parts, strict=True)
+        for parameter, gradient, *more in zip(self._parameters, *gradients, strict=True):
+            for other in more:
+                gradient.add_(other)
+            parameter.grad = gradient
+        longest = self._config.max_gradient_norm
+        norm = nn.utils.clip_grad_norm_(self._parameters, longest, foreach=True)
+        for group in self.optimizer.param_groups:
+            group["lr"] = self._config.learning_rate(step)
+        self.optimizer.step()
+        agent.updates += 1
+        return Updated(torch.cat(errors), torch.cat(losses), norm)
+
+    def _shard(
+        self, loss: Loss, agent: Agent, batch: Batch, rows: int
+    ) -> tuple[tuple[Tensor, ...], Tensor, Tensor]:
+        """Return the gradient of a shard's part of the mean over all rows, its losses and errors.
+
+        The gradient is returned, not accumulated in the parameters, which the threads share.
+        """
+        losses, td_error = loss(agent, batch)
+        if losses.shape != batch.weight.shape or td_error.shape != batch.weight.shape:
+            raise HyqError(
+                f"a loss must return two tensors of shape ({len(batch)},), the loss and the TD "
+                f"error of each row, got {tuple(losses.shape)} and {tuple(td_error.shape)}"
+            )
+        total = (batch.weight * losses).sum() / rows
+        gradients = torch.autograd.grad(total, self._parameters, materialize_grads=True)
+        return gradients, losses.detach(), td_error.detach()
+
+    @property
+    def _threads(self) -> ThreadPoolExecutor:
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(
+                self._config.threads - 1, initializer=torch.set_num_threads, initargs=(1,)
+            )
+        return self._pool
+
+
+def _draws_random_numbers(loss: Loss, agent: Agent, batch: Batch) -> bool:
+    """Tell whether a loss uses PyTorch's random numbers, which this leaves as they were."""
+    with torch.random.fork_rng():
+        before = torch.get_rng_state()
+        loss(agent, batch)
+        return not torch.equal(before, torch.get_rng_state())
+
+
+def build_network(
+    make: NetworkFactory,
+    observation_space: gym.Space[Any],
+    action_space: gym.Space[Any],
+    config: OptimizerConfig,
+) -> nn.Module:
+    """Build a network, check its outputs, and put it where it computes."""
+    network = make(observation_space, action_space).to(config.device)
+    check_network(network, observation_space, num_actions(action_space), config.device)
+    if not any(parameter.requires_grad for parameter in network.parameters()):
+        raise HyqError("the network has no parameters to learn")
+    return Autocast(network) if computes_in_bfloat16(network, config) else network
+
+
+def computes_in_bfloat16(network: nn.Module, config: OptimizerConfig) -> bool:
+    """Tell whether a network is to compute in bfloat16; emulated, it is tens of times slower."""
+    if config.precision != "auto":
+        return config.precision == "bfloat16"
+    if not any(isinstance(module, nn.Conv2d) for module in network.modules()):
+        return False  # small layers lose more to the conversions than they gain
+    return has_bfloat16(config.device)
+
+
+def has_bfloat16(device: str) -> bool:
+    """Tell whether a device has bfloat16 arithmetic of its own."""
+    if device.startswith("cuda"):
+        return torch.cuda.is_available() and torch.cuda.is_bf16_supported()
+    if device != "cpu" or not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
+        return False
+    return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())

@@ -1,0 +1,107 @@
+"""Settings as data: one decoder for what the shell, a file or Python gives, and shared checks."""
+
+import ast
+import inspect
+import math
+import numbers
+import textwrap
+import types
+from collections.abc import Mapping
+from dataclasses import fields
+from functools import cache
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from hyq.core.errors import HyqError
+from hyq.core.schedules import PiecewiseLinear, schedule
+
+Config = TypeVar("Config")
+
+
+def check_range(
+    name: str, value: float | PiecewiseLinear, low: float, high: float = math.inf
+) -> None:
+    """Raise unless a number, or a schedule at all times, lies within [low, high]."""
+    least, most = value.range if isinstance(value, PiecewiseLinear) else (value, value)
+    if not low <= least <= most <= high:
+        wanted = f"at least {low:g}" if high == math.inf else f"within [{low:g}, {high:g}]"
+        found = f"{least:g}" if least == most else f"{least:g} to {most:g}"
+        raise HyqError(f"{name} must be {wanted}, got {found}")
+
+
+def decode(config: type[Config], settings: Mapping[str, Any]) -> Config:
+    """Make a config of settings by name; each is converted to the type of its field, or raises."""
+    kinds = get_type_hints(config)
+    return config(**{name: decode_value(name, kinds[name], v) for name, v in settings.items()})
+
+
+def decode_value(name: str, kind: Any, value: Any) -> Any:
+    """Convert a value to a type: 1e6 is a whole number too, and a schedule may be text."""
+    origin, arguments = get_origin(kind), get_args(kind)
+    if origin in (Union, types.UnionType):
+        if value is None and type(None) in arguments:
+            return None
+        [kind] = [argument for argument in arguments if argument is not type(None)]
+        return decode_value(name, kind, value)
+    if origin is Literal:
+        if value not in arguments:
+            raise HyqError(f"{name} must be one of {', '.join(map(str, arguments))}, got {value!r}")
+        return value
+    if origin is tuple:
+        return _decode_tuple(name, arguments, value)
+    if kind is PiecewiseLinear:
+        return schedule(value)
+    if kind in (int, float):
+        number = float(value) if _is_number(value) else math.nan
+        if kind is int and not number.is_integer():
+            raise HyqError(f"{name} must be a whole number, got {value!r}")
+        if math.isnan(number):
+            raise HyqError(f"{name} must be a number, got {value!r}")
+        return kind(number)
+    if not isinstance(value, kind):
+        raise HyqError(f"{name} must be of type {kind.__name__}, got {value!r}")
+    return value
+
+
+def encode_value(value: Any) -> Any:
+    """Return a setting as JSON holds it, such that `decode_value` undoes it."""
+    if isinstance(value, PiecewiseLinear):
+        if len(value.knots) == 1:
+            return value.knots[0][1]
+        return ", ".join(f"{time:g}:{level:g}" for time, level in value.knots)
+    return list(value) if isinstance(value, tuple) else value
+
+
+def encode(config: Any) -> dict[str, Any]:
+    """Return all settings of a config as JSON holds them."""
+    return {field.name: encode_value(getattr(config, field.name)) for field in fields(config)}
+
+
+@cache
+def field_help(config: type[Any]) -> dict[str, str]:
+    """Return what the docstring below each field of a dataclass says."""
+    found: dict[str, str] = {}
+    for base in reversed(config.__mro__[:-1]):
+        [definition] = ast.parse(textwrap.dedent(inspect.getsource(base))).body
+        assert isinstance(definition, ast.ClassDef)
+        for field, text in zip(definition.body, definition.body[1:], strict=False):
+            if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr):
+                assert isinstance(field.target, ast.Name)
+                assert isinstance(text.value, ast.Constant)
+                found[field.target.id] = " ".join(str(text.value.value).split())
+    return found
+
+
+def _decode_tuple(name: str, arguments: tuple[Any, ...], value: Any) -> tuple[Any, ...]:
+    if not isinstance(value, tuple | list):
+        raise HyqError(f"{name} must be a sequence, got {value!r}")
+    if arguments[-1] is Ellipsis:
+        arguments = arguments[:1] * len(value)
+    if len(arguments) != len(value):
+        raise HyqError(f"{name} must have {len(arguments)} entries, got {value!r}")
+    return tuple(
+        decode_value(name, kind, part) for kind, part in zip(arguments, value, strict=True)
+    )
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, numbers.Real) and not isinstance(value, bool)

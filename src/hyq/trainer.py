@@ -1,0 +1,403 @@
+"""The one off-policy loop: act, store, learn from offline and online data together.
+
+`Trainer.run` is a generator of reports. Recording, evaluation and checkpoints consume it and are
+elsewhere. Random numbers come from counters (`streams.generator("sample", update)`), so that what
+was interrupted resumes with the same bits and no generator's state is ever stored.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import nn
+
+from hyq.agents.base import Agent
+from hyq.collector import Collector, EpsilonGreedy
+from hyq.core.errors import HyqError, check_finite
+from hyq.core.schedules import PiecewiseLinear, schedule
+from hyq.core.seeding import Streams, torch_seed
+from hyq.core.settings import check_range
+from hyq.core.trees import Tree, flatten, subtree, tree_map
+from hyq.core.types import Array, BoolArray, FloatArray
+from hyq.data.replay_buffer import ReplayBuffer
+from hyq.data.sampler import HybridSampler, Mix
+
+REMEDY = "lower learning_rate, or bound the values by value_range"
+"""Where learning diverges."""
+
+
+@dataclass(frozen=True)
+class TrainerConfig:
+    """How an agent learns, whatever it learns."""
+
+    batch_size: int = 64
+    """Transitions in a minibatch."""
+    report_every: int = 1000
+    """Online steps, or updates where nothing is acted, between two records."""
+
+    def __post_init__(self) -> None:
+        """Raise for settings that cannot run."""
+        check_range("batch_size", self.batch_size, 1)
+        check_range("report_every", self.report_every, 1)
+
+
+@dataclass(frozen=True)
+class ReturnConfig:
+    """How rewards become what values are learned from."""
+
+    reward: Literal["raw", "signed-log"] = "raw"
+    """signed-log learns from sign(r) log(1 + |r|); returns are always reported raw."""
+    life_loss_discount: float = 1.0
+    """Share of the value that continues beyond a lost life, in games that count lives: 0 ends it
+    there, 1 makes dying no worse than the time it takes."""
+    importance: PiecewiseLinear = PiecewiseLinear(((0, 0.4), (50_000, 1.0)))
+    """Exponent of the importance weights of prioritised replay, against online steps."""
+
+    def __post_init__(self) -> None:
+        """Raise for settings that cannot run."""
+        check_range("life_loss_discount", self.life_loss_discount, 0, 1)
+        check_range("importance", self.importance, 0, 1)
+
+    def scaled(self, reward: FloatArray) -> FloatArray:
+        """Return rewards on the scale that is learned from."""
+        if self.reward == "raw":
+            return reward
+        return np.sign(reward) * np.log1p(np.abs(reward))
+
+
+@dataclass(frozen=True)
+class OfflineConfig:
+    """How values are learned from offline data."""
+
+    n_step_offline: int = 1
+    """Rewards summed before bootstrapping, in offline data. More than one is biased where the
+    actions in between were not the greedy ones."""
+    priority_offline: tuple[float, float] = (0.6, 1e-3)
+    """(exponent, epsilon) of prioritised replay of offline data; exponent 0 draws uniformly."""
+    truncation_terminates: bool = False
+    """Let the value end where an offline episode was truncated. It does not really end there, but
+    no data says how it continues, and bootstrapping from there has been seen to diverge."""
+
+    def __post_init__(self) -> None:
+        """Raise for settings that cannot run."""
+        check_range("n_step_offline", self.n_step_offline, 1)
+        check_priority("priority_offline", self.priority_offline)
+
+
+@dataclass(frozen=True)
+class HybridConfig:
+    """How offline and online data are mixed."""
+
+    beta: PiecewiseLinear = schedule(0.5)
+    """Share of the minibatches that comes from the offline data, against online steps."""
+    mix: Mix = "split"
+    """split: every minibatch holds that share; bernoulli: all of it or nothing, as in the paper."""
+    pretraining: int = 4000
+    """Updates on the offline data alone before the first online step."""
+
+    def __post_init__(self) -> None:
+        """Raise for settings that cannot run."""
+        check_range("beta", self.beta, 0, 1)
+        check_range("pretraining", self.pretraining, 0)
+
+
+@dataclass(frozen=True)
+class UpdatesConfig:
+    """How long an agent learns that never acts."""
+
+    updates: int = 50_000
+    """Gradient steps on the offline data."""
+
+    def __post_init__(self) -> None:
+        """Raise where there is nothing to do."""
+        check_range("updates", self.updates, 1)
+
+
+@dataclass(frozen=True)
+class OnlineConfig:
+    """How an agent learns from its own experience."""
+
+    online_steps: int = 50_000
+    """Steps to take, over all environments."""
+    num_envs: int = 8
+    """Environments that are stepped together."""
+    update_every: int = 1
+    """Online steps for each update (the paper's n_value)."""
+    learning_starts: int = 500
+    """Online steps before the first update that is not pretraining."""
+    buffer_size: int = 100_000
+    """Slots for online observations; the oldest are overwritten."""
+    n_step: int = 1
+    """Rewards summed before bootstrapping, online. More than one is biased off-policy; the paper
+    leaves it at one for that reason."""
+    priority_online: tuple[float, float] = (0.6, 1e-3)
+    """(exponent, epsilon) of prioritised replay of online data; exponent 0 draws uniformly."""
+
+    def __post_init__(self) -> None:
+        """Raise for settings that cannot run."""
+        for name in ("online_steps", "learning_starts"):
+            check_range(name, getattr(self, name), 0)
+        for name in ("num_envs", "update_every", "buffer_size", "n_step"):
+            check_range(name, getattr(self, name), 1)
+        check_priority("priority_online", self.priority_online)
+
+
+@dataclass(frozen=True)
+class Report:
+    """What happened since the last one."""
+
+    number: int
+    """Counts from 1, through interruptions."""
+    online_steps: int
+    updates: int
+    episodes: tuple[tuple[int, float, int], ...]
+    """(online step at its end, return, length) of each episode that ended."""
+    metrics: Mapping[str, float]
+    """Means since: absolute TD errors by source, `td_offline` and `td_online`; the `loss`; the
+    `offline_share` realised; `gradient_norm`; and `start_q` beside `start_return`: the value that
+    the network predicted at the start of the episodes that ended, and their return, both
+    discounted, beyond a lost life too, and on the scale learned from."""
+    seconds: Mapping[str, float]
+    """Where the wall time went: act, learn, and wait for the environment and store."""
+
+
+class Trainer:
+    """Everything a run depends on, in memory, with its loop at the bottom."""
+
+    def __init__(
+        self,
+        agent: Agent,
+        sampler: HybridSampler,
+        collector: Collector | None,
+        explore: EpsilonGreedy | None,
+        streams: Streams,
+        config: TrainerConfig,
+        returns: ReturnConfig,
+        online: OnlineConfig | None,
+        *,
+        gamma: PiecewiseLinear,
+        pretraining: int,
+    ) -> None:
+        """Put the parts together; an agent that never acts has no collector."""
+        self.agent, self.sampler, self.collector = agent, sampler, collector
+        self.config, self._returns, self._gamma = config, returns, gamma
+        self._explore, self._streams, self._pretraining = explore, streams, pretraining
+        self._online = online or OnlineConfig(online_steps=0, num_envs=1)
+        self.online_steps = self.updates = self._reports = 0
+        envs = self._online.num_envs
+        self._predicted, self._return = np.zeros(envs), np.zeros(envs)
+        self._discount, self._beginning = np.ones(envs), np.ones(envs, dtype=bool)
+        self._clear_metrics()
+        if collector is not None and sampler.online is not None:
+            sampler.online.buffer.start(np.arange(envs), collector.frame)
+
+    def run(self) -> Iterator[Report]:
+        """Learn, and yield a report now and then; a restored trainer resumes where it was."""
+        config, online = self.config, self._online
+        while self.updates < self._pretraining:
+            with self._timed("learn"):
+                self._update(offline_only=True)
+            if self.updates % config.report_every == 0 or self.updates == self._pretraining:
+                yield self._report()
+        while self.online_steps < online.online_steps:
+            with self._timed("act"):
+                action = self._act()
+                self._collector.send(action)
+            with self._timed("learn"):  # while the environments work
+                for _ in range(self._updates_due()):
+                    self._update()
+            with self._timed("wait and store"):
+                self._store(action)
+            if self._passed(config.report_every) or self.online_steps >= online.online_steps:
+                yield self._report()
+
+    def actor(self, rng: np.random.Generator) -> Callable[[Tree], Array]:
+        """Return what plays in evaluations: the greedy action of each row, counted from 0."""
+        return lambda observation: self._scores(observation).argmax(axis=1)
+
+    def policy_network(self) -> nn.Module:
+        """Return the module whose outputs the policy maximises."""
+        return self.agent.policy_network()
+
+    def _act(self) -> Array:
+        """Choose epsilon-greedy actions (Algorithm 3, line 6)."""
+        scores = self._scores(self._collector.observation)
+        if self._beginning.any():
+            self._predicted[self._beginning] = scores.max(axis=1)[self._beginning]
+            self._beginning[:] = False
+        greedy = scores.argmax(axis=1)
+        if self._explore is None:
+            return greedy
+        return self._explore(greedy, self.online_steps, self._stream("act", self.online_steps))
+
+    def _scores(self, observation: Tree) -> FloatArray:
+        """Return the agent's scores of every action; Dropout and its like are off."""
+        agent, device = self.agent, self.sampler.device
+        rows = tree_map(lambda leaf: torch.from_numpy(np.ascontiguousarray(leaf)), observation)
+        agent.eval()
+        with torch.inference_mode():
+            scores: FloatArray = (
+                agent.scores(tree_map(lambda leaf: leaf.to(device), rows)).cpu().numpy()
+            )
+        return scores
+
+    def _update(self, offline_only: bool = False) -> None:
+        """Take one gradient step on a minibatch of both sources (Algorithm 3, lines 10 and 11)."""
+        config, now = self.config, self.online_steps
+        drawn = self.sampler.draw(
+            config.batch_size,
+            now,
+            importance=self._returns.importance(now),
+            gamma=self._gamma(now),
+            rng=self._stream("sample", self.updates),
+            offline_only=offline_only,
+        )
+        # Reseeded for every update, so that what a network draws, as Dropout does, resumes too.
+        with torch_seed(self._streams.integer("update", self.updates)):
+            updated = self.agent.update(drawn.batch, now)
+        td_error = updated.td_error.cpu().numpy()
+        check_finite(td_error, REMEDY)
+        drawn.set_priorities(td_error)
+        self.updates += 1
+        self._learned.append((np.abs(td_error), drawn.offline))
+        self._watched.append((updated.loss, updated.gradient_norm))
+
+    def _store(self, action: Array) -> None:
+        """Take in what the environments answered (Algorithm 3, lines 7 and 8)."""
+        outcome = self._collector.receive()
+        reward, ended = self._returns.scaled(outcome.reward), outcome.ended
+        continuation = np.where(outcome.life_lost, self._returns.life_loss_discount, 1.0)
+        continuation[outcome.terminated] = 0.0
+        buffer = self._buffer
+        buffer.add(action, reward, continuation, ended, outcome.frame)
+        self.online_steps += self._collector.num_envs
+        self._return += self._discount * reward
+        self._discount *= self._gamma(self.online_steps) * continuation
+        for env, total, length in outcome.finished:
+            self._episodes.append((self.online_steps, total, length))
+            self._starts.append((float(self._predicted[env]), float(self._return[env])))
+        if outcome.finished:
+            envs = np.flatnonzero(ended)
+            buffer.start(envs, tree_map(lambda frame: frame[envs], self._collector.frame))
+            self._discount[envs], self._return[envs], self._beginning[envs] = 1.0, 0.0, True
+            if self._explore is not None:
+                self._explore.reset(ended)
+
+    def _updates_due(self) -> int:
+        """Count the updates that the newest step of all environments calls for."""
+        online, now = self._online, self.online_steps
+        if now < max(online.learning_starts, 1):
+            return 0
+        return now // online.update_every - (now - online.num_envs) // online.update_every
+
+    def _passed(self, period: int) -> bool:
+        """Tell whether the newest step of all environments went past a multiple of `period`."""
+        now = self.online_steps
+        return now // period > (now - self._online.num_envs) // period
+
+    def _report(self) -> Report:
+        self._reports += 1
+        report = Report(
+            self._reports,
+            self.online_steps,
+            self.updates,
+            tuple(self._episodes),
+            self._metrics(),
+            dict(self._seconds),
+        )
+        self._clear_metrics()
+        return report
+
+    def _metrics(self) -> dict[str, float]:
+        """Average over the updates and the episodes since the last report."""
+        metrics: dict[str, float] = {}
+        if self._learned:
+            errors, offline = (np.stack(part) for part in zip(*self._learned, strict=True))
+            for name, rows in (("td_offline", offline), ("td_online", ~offline)):
+                if rows.any():
+                    metrics[name] = float(errors[rows].mean())
+            metrics["offline_share"] = float(offline.mean())
+            losses, norms = zip(*self._watched, strict=True)
+            metrics["loss"] = float(torch.stack(losses).mean())
+            metrics["gradient_norm"] = float(torch.stack(norms).mean())
+            check_finite(np.array(metrics["gradient_norm"]), REMEDY)
+        if self._starts:
+            metrics["start_q"], metrics["start_return"] = np.mean(self._starts, axis=0).tolist()
+        return metrics
+
+    def _clear_metrics(self) -> None:
+        self._learned: list[tuple[FloatArray, BoolArray]] = []
+        self._watched: list[tuple[torch.Tensor, torch.Tensor]] = []
+        self._starts: list[tuple[float, float]] = []
+        self._seconds = dict.fromkeys(("act", "learn", "wait and store"), 0.0)
+        self._episodes: list[tuple[int, float, int]] = []
+
+    def state(self) -> dict[str, Array]:
+        """Return everything but the online buffer, which is saved in parts, at a report."""
+        parts: dict[str, Any] = {
+            "counts": np.array([self.online_steps, self.updates, self._reports]),
+            "episodes": np.stack([self._predicted, self._return, self._discount]),
+            "beginning": self._beginning.copy(),
+            "agent": {name: t.cpu().numpy() for name, t in self.agent.state().items()},
+        }
+        for name, source in (("offline", self.sampler.offline), ("online", self.sampler.online)):
+            if source is not None:
+                parts[f"priorities_{name}"] = source.buffer.priorities()
+        if self.collector is not None:
+            parts["collector"] = self.collector.state()
+        if self._explore is not None:
+            parts["explore"] = self._explore.state()
+        return flatten(parts)
+
+    def load_state(self, state: Mapping[str, Array]) -> None:
+        """Undo `state`, after the online buffer has been loaded."""
+        self.online_steps, self.updates, self._reports = map(int, state["counts"])
+        self._predicted, self._return, self._discount = state["episodes"].copy()
+        self._beginning = state["beginning"].copy()
+        agent = subtree("agent", state)
+        self.agent.load_state({n: torch.from_numpy(np.array(a)) for n, a in agent.items()})
+        for name, source in (("offline", self.sampler.offline), ("online", self.sampler.online)):
+            if source is not None:
+                source.buffer.restore_priorities(state[f"priorities_{name}"])
+        if self.collector is not None:
+            self.collector.load_state(subtree("collector", state))
+        if self._explore is not None:
+            self._explore.load_state(subtree("explore", state))
+
+    @property
+    def buffer(self) -> ReplayBuffer | None:
+        """The online buffer, if the agent acts."""
+        return None if self.sampler.online is None else self.sampler.online.buffer
+
+    @property
+    def _buffer(self) -> ReplayBuffer:
+        assert self.buffer is not None, "an agent that acts has a buffer"
+        return self.buffer
+
+    @property
+    def _collector(self) -> Collector:
+        assert self.collector is not None, "an agent that acts has a collector"
+        return self.collector
+
+    def _stream(self, name: str, count: int) -> np.random.Generator:
+        return self._streams.generator(name, count)
+
+    @contextmanager
+    def _timed(self, name: str) -> Iterator[None]:
+        began = time.perf_counter()
+        yield
+        self._seconds[name] += time.perf_counter() - began
+
+
+def check_priority(name: str, priority: tuple[float, float]) -> None:
+    """Raise unless (exponent, epsilon) can make priorities."""
+    exponent, epsilon = priority
+    if not (exponent >= 0 and epsilon >= 0) or (exponent and not epsilon):
+        raise HyqError(
+            f"{name} must not be negative, and its epsilon positive or rows without error are "
+            f"never drawn again; got {exponent} and {epsilon}"
+        )
