@@ -1,150 +1,167 @@
-"""The library's front door: from logs and an environment to a policy, in one call."""
+"""The library's front door: from data and an environment to a policy, in one call."""
 
-import math
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, closing
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
 from rich.console import Console
 from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 
-from hyq.algos.deep_baselines import DEEP_METHODS, configured, refuse_unused
-from hyq.algos.hyq_dqn import Objective, Report, Training
+from hyq.agents.base import Loss
+from hyq.algorithms import ALGORITHMS
+from hyq.collector import VectorEnv
 from hyq.core.errors import HyqError
-from hyq.core.seeding import Streams
 from hyq.data.dataset import Dataset
-from hyq.data.episodes import Episodes
-from hyq.data.logs import Logs
-from hyq.envs.make import EnvFactory, VectorEnv, make_lanes
-from hyq.models.policy import DeepPolicy, check_free_for_policy
-from hyq.rollout import lanes_to_play, play
-from hyq.runs.deep_data import fitting, named_logs
+from hyq.data.sampler import OfflineShare
+from hyq.envs.make import EnvFactory
+from hyq.networks import NetworkFactory
+from hyq.policy import Policy
+from hyq.runs import deep_data, runner
+from hyq.runs.records import RunDirectory
+from hyq.runs.runner import Objects, Progress
+from hyq.runs.spec import RunSpec
+
+Callback = Callable[[Progress], None]
 
 
 def train(
-    env: str | EnvFactory,
-    data: Logs | Path | str | None = None,
-    online_steps: int = 50_000,
+    env: str | EnvFactory | VectorEnv,
+    data: Dataset | Path | str | None = None,
+    online_steps: int | None = None,
     *,
     algorithm: str = "hyq",
     preset: str = "default",
     seed: int = 0,
-    evaluation_episodes: int = 10,
-    processes: bool = False,
+    network: NetworkFactory | None = None,
+    loss: Loss | None = None,
+    offline_share: OfflineShare | None = None,
+    out: Path | str | None = None,
+    evaluation_episodes: int | None = None,
+    evaluation_env: VectorEnv | None = None,
     wrappers: Sequence[str] = (),
     env_parameters: Mapping[str, Any] | None = None,
-    objective: Objective | None = None,
-    save_to: Path | str | None = None,
+    processes: bool = False,
+    keep_checkpoint: bool = False,
+    callbacks: Sequence[Callback] = (),
     progress: bool | None = None,
-    on_report: Callable[[Report, float], None] = lambda report, mean_return: None,
     **settings: Any,
-) -> DeepPolicy:
-    """Train on logged data and live interaction together; return the best policy seen.
-
-    Learning goes on while the environments work where these have processes of their own, or lanes
-    of their own as hyq/Montezuma-v0 has; else one waits for the other.
+) -> Policy:
+    """Train on offline data and live interaction together; return the best policy evaluated.
 
     Args:
-        env: A Gymnasium id, or a function that makes the environment. Actions must be discrete.
-        data: Logs, the directory they were saved in, a named dataset (see 'hyq data list'), or
-            None to learn online only (then beta must be 0, and there is no pretraining).
-        online_steps: Steps to take in the environment.
-        algorithm: 'hyq' or a baseline: 'dqn', 'offline', 'bc', 'cql', 'dqfd', 'iql'.
+        env: A Gymnasium id, a function that makes the environment, or a vector environment.
+        data: Offline data, the directory it was saved in, or a named dataset ('hyq data list').
+        online_steps: Steps to take in the environment; by default as in the preset.
+        algorithm: 'hyq', or a baseline: see 'hyq algorithms'.
         preset: Named settings to start from.
         seed: Chooses every random number.
-        evaluation_episodes: Greedy episodes played at every report, on environments of their own;
-            their steps are not counted. With 0 there are none, and the last policy is returned.
-        processes: Step the environments in processes of their own, where they are slow.
+        network: A function of (observation_space, action_space) that returns a `torch.nn.Module`
+            with forward(obs) -> (batch, actions).
+        loss: A function of (agent, batch) that returns the loss and the TD error of each row.
+        offline_share: A function of (batch_size, step, rng) that returns how many rows of a
+            minibatch come from the data, in place of beta.
+        out: New directory for records, checkpoints and policies, so that `hyq.resume` can resume;
+            without one nothing is written.
+        evaluation_episodes: Episodes played at every record, on environments of their own; their
+            steps are not counted. 10 by default. With 0 the last policy is returned.
+        evaluation_env: Vector environment for them, where `env` is a vector environment itself.
         wrappers: `module:Class` of wrappers around each environment, innermost first.
-        env_parameters: Passed on to the environment.
-        objective: What to minimise in place of the method's own (docs/add_an_algorithm.md).
-        save_to: Directory in which the best policy seen so far is kept, replaced whenever there is
-            a better one: what an interruption leaves.
-        progress: Show a progress bar; by default where somebody is looking.
-        on_report: Called with every report and the mean return of its evaluation, NaN without.
-        settings: Fields of `hyq.DeepConfig`; schedules may be numbers or text. weight_decay,
-            max_gradient_norm and adam_epsilon are fields of its `adam`. What makes no difference
-            to the method is refused.
+        env_parameters: Passed to the environment.
+        processes: Step the environments in processes of their own, where they are slow.
+        keep_checkpoint: Keep the last state in `out`, so that the run can be made longer.
+        callbacks: Called with every `Progress`: the record, the policy, and at the end the summary.
+        progress: Show a progress bar; by default in a terminal.
+        settings: Settings of the algorithm, such as beta or learning_rate; schedules may be numbers
+            or text. What the algorithm does not use raises.
     """
-    config = configured(
-        algorithm, preset, with_logs=data is not None, online_steps=online_steps, **settings
+    if online_steps is not None:
+        settings["online_steps"] = online_steps
+    is_vector = isinstance(env, gym.vector.VectorEnv)
+    if is_vector and ALGORITHMS.get(algorithm, ALGORITHMS["hyq"]).acts:
+        settings.setdefault("num_envs", env.num_envs)  # type: ignore[union-attr]
+    if evaluation_episodes is None:
+        evaluation_episodes = 0 if is_vector and evaluation_env is None else 10
+    if data is not None and not isinstance(data, Dataset | Path | str):
+        kind = type(data).__name__
+        raise HyqError(f"data must be a hyq.Dataset or where one is, not a {kind}")
+    spec = RunSpec(
+        env if isinstance(env, str) else None,
+        str(data) if isinstance(data, Path | str) else None,
+        algorithm,
+        preset,
+        seed,
+        settings,
+        evaluation_episodes,
+        wrappers=tuple(wrappers),
+        env_parameters=dict(env_parameters or {}),
+        processes=processes,
     )
-    refuse_unused(algorithm, settings)
-    minimised = objective or DEEP_METHODS[algorithm].objective(config)
-    if evaluation_episodes < 0:
-        raise HyqError(f"evaluation_episodes must not be negative, got {evaluation_episodes}")
+    objects = Objects(
+        None if isinstance(env, str) else env,
+        evaluation_env,
+        data if isinstance(data, Dataset) else None,
+        network,
+        loss,
+        offline_share,
+    )
+    where = None if out is None else Path(out)
+    run = runner.start(spec, where, objects, keep_checkpoint=keep_checkpoint)
+    return _finished(run, spec, callbacks, progress)
 
-    if save_to is not None:
-        check_free_for_policy(Path(save_to))
 
-    def lanes_of(count: int) -> VectorEnv:
-        parameters = env_parameters or {}
-        return make_lanes(env, count, wrappers=wrappers, processes=processes, **parameters)
+def resume(
+    out: Path | str,
+    *,
+    env: EnvFactory | VectorEnv | None = None,
+    data: Dataset | None = None,
+    network: NetworkFactory | None = None,
+    loss: Loss | None = None,
+    offline_share: OfflineShare | None = None,
+    evaluation_env: VectorEnv | None = None,
+    callbacks: Sequence[Callback] = (),
+    progress: bool | None = None,
+) -> Policy:
+    """Resume an interrupted run in `out`, to the same bits as if it had never stopped.
 
-    streams = Streams(seed)
-    best, policy = -math.inf, None
-    with ExitStack() as opened:
-        # Before the logs are loaded, which may take minutes: the environment may be refused.
-        # And before PyTorch computes anything: its threads do not outlive a fork, so processes that
-        # are started later would wait for them for ever.
-        with fitting(data, wrappers):
-            lanes = opened.enter_context(closing(lanes_of(config.lanes)))
-            if evaluation_episodes:
-                examination = opened.enter_context(
-                    closing(lanes_of(lanes_to_play(evaluation_episodes)))
-                )
-            logs = _logs(data, seed)
-            training = Training(config, lanes, logs, streams, minimised)
-        bar = opened.enter_context(_bar(progress))
-        task = bar.add_task(algorithm, total=config.online_steps or config.pretraining)
-        for report in training.run():
-            mean = math.nan
-            if evaluation_episodes:
-                returns = play(
-                    examination,
-                    training.greedy,
-                    evaluation_episodes,
-                    streams.below("evaluate", report.number),
-                    stack=config.stack,
-                    shrink_by=config.shrink_by,
-                )
-                mean = float(returns.mean())
-            # Of equals the last one: it has learned from more.
-            if not evaluation_episodes or mean >= best:
-                best, policy = mean, training.policy()
-                if save_to is not None:
-                    policy.save(Path(save_to))
+    What was given to `train` as a Python object, and not by name, is given again.
+    """
+    objects = Objects(env, evaluation_env, data, network, loss, offline_share)
+    run = runner.resume(Path(out), objects)
+    spec = RunSpec.decoded(RunDirectory.open(Path(out)).manifest["spec"])
+    return _finished(run, spec, callbacks, progress)
+
+
+def load(data: Path | str, seed: int = 0) -> Dataset:
+    """Open saved offline data, or make the dataset of a name ('hyq data list') by a seed."""
+    return deep_data.named_logs(str(data), seed)
+
+
+def _finished(
+    run: Iterator[Progress], spec: RunSpec, callbacks: Sequence[Callback], shown: bool | None
+) -> Policy:
+    """Let a run go to its end, and return its policy."""
+    settings = spec.configs.encoded()
+    by_updates = "updates" in settings
+    total = settings["updates" if by_updates else "online_steps"]
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
+    visible = sys.stderr.isatty() if shown is None else shown
+    policy = None
+    with closing(run), Bar(*columns, console=Console(stderr=True), disable=not visible) as bar:  # type: ignore[type-var]
+        task = bar.add_task(spec.algorithm, total=total)
+        for update in run:
+            row, policy = update.row, update.policy
+            score = row.get("eval_return", row.get("recent_return"))
             bar.update(
                 task,
-                completed=report.online_steps if config.online_steps else report.updates,
-                description=f"{algorithm}: return {mean:.1f}" if evaluation_episodes else algorithm,
+                completed=row["updates" if by_updates else "online_steps"],
+                description=spec.algorithm + ("" if score is None else f": return {score:.1f}"),
             )
-            on_report(report, mean)
+            for callback in callbacks:
+                callback(update)
     if policy is None:
-        raise HyqError("nothing to learn from: give online_steps, or logs and pretraining")
+        raise HyqError("nothing to learn: give online_steps, or data and pretraining")
     return policy
-
-
-def load_logs(data: Path | str, seed: int = 0) -> Logs:
-    """Open saved logs of either kind, or make those of a name (see 'hyq data list') by a seed."""
-    return named_logs(str(data), seed)
-
-
-def _logs(data: Logs | Path | str | None, seed: int) -> Logs | None:
-    logs = load_logs(data, seed) if isinstance(data, Path | str) else data
-    if not isinstance(logs, Dataset | Episodes | None):
-        raise HyqError(
-            f"data must be a hyq.Dataset, hyq.Episodes or where they are, not {type(logs).__name__}"
-        )
-    return logs
-
-
-def _bar(shown: bool | None) -> Bar:
-    console = Console(stderr=True)
-    if shown is None:
-        shown = sys.stderr.isatty()
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
-    return Bar(*columns, console=console, disable=not shown)

@@ -192,7 +192,7 @@ class QNetwork(nn.Module):
     def __init__(self, encoder: Encoder, layers: Layers, outputs: int) -> None:
         """Put a head, or the two streams of a dueling network, on an encoder."""
         super().__init__()
-        self.encoder = encoder
+        self.encoder, self.layers = encoder, layers
         self.advantage = _head(encoder.width, layers.stream_hidden, outputs)
         self.value = _head(encoder.width, layers.stream_hidden, 1) if layers.dueling else None
 
@@ -302,6 +302,11 @@ def check_network(network: nn.Module, space: gym.Space[Any], outputs: int, devic
         raise HyqError(
             f"the network must return a tensor (batch, {outputs}), for 2 rows it gave {shape}"
         )
+
+
+def leaf_paths(space: gym.Space[Any]) -> list[str]:
+    """Return the paths of a space's leaves, in the order of the encoder's branches."""
+    return list(_named(space_tree(space)))
 
 
 def _named(tree: Tree) -> dict[str, Any]:

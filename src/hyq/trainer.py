@@ -22,7 +22,7 @@ from hyq.core.schedules import PiecewiseLinear, schedule
 from hyq.core.seeding import Streams, torch_seed
 from hyq.core.settings import check_range
 from hyq.core.trees import Tree, flatten, subtree, tree_map
-from hyq.core.types import Array, BoolArray, FloatArray
+from hyq.core.types import Array, FloatArray
 from hyq.data.replay_buffer import ReplayBuffer
 from hyq.data.sampler import HybridSampler, Mix
 
@@ -195,15 +195,18 @@ class Trainer:
         if collector is not None and sampler.online is not None:
             sampler.online.buffer.start(np.arange(envs), collector.frame)
 
-    def run(self) -> Iterator[Report]:
-        """Learn, and yield a report now and then; a restored trainer resumes where it was."""
+    def run(self, stop: Callable[[], bool] = lambda: False) -> Iterator[Report]:
+        """Learn, and yield a report now and then; a restored trainer resumes where it was.
+
+        `stop` is asked before every step, and ends the loop where the state can be saved.
+        """
         config, online = self.config, self._online
-        while self.updates < self._pretraining:
+        while self.updates < self._pretraining and not stop():
             with self._timed("learn"):
                 self._update(offline_only=True)
             if self.updates % config.report_every == 0 or self.updates == self._pretraining:
                 yield self._report()
-        while self.online_steps < online.online_steps:
+        while self.online_steps < online.online_steps and not stop():
             with self._timed("act"):
                 action = self._act()
                 self._collector.send(action)
@@ -259,12 +262,16 @@ class Trainer:
         # Reseeded for every update, so that what a network draws, as Dropout does, resumes too.
         with torch_seed(self._streams.integer("update", self.updates)):
             updated = self.agent.update(drawn.batch, now)
-        td_error = updated.td_error.cpu().numpy()
+        td_error = np.abs(updated.td_error.cpu().numpy())
         check_finite(td_error, REMEDY)
         drawn.set_priorities(td_error)
         self.updates += 1
-        self._learned.append((np.abs(td_error), drawn.offline))
-        self._watched.append((updated.loss, updated.gradient_norm))
+        rows = drawn.offline_rows
+        self._watch("td_offline", td_error[:rows])
+        self._watch("td_online", td_error[rows:])
+        self._watch("offline_share", rows / len(td_error))
+        self._watch("loss", updated.loss.mean().item())
+        self._watch("gradient_norm", updated.gradient_norm.item())
 
     def _store(self, action: Array) -> None:
         """Take in what the environments answered (Algorithm 3, lines 7 and 8)."""
@@ -279,7 +286,8 @@ class Trainer:
         self._discount *= self._gamma(self.online_steps) * continuation
         for env, total, length in outcome.finished:
             self._episodes.append((self.online_steps, total, length))
-            self._starts.append((float(self._predicted[env]), float(self._return[env])))
+            self._watch("start_q", self._predicted[env])
+            self._watch("start_return", self._return[env])
         if outcome.finished:
             envs = np.flatnonzero(ended)
             buffer.start(envs, tree_map(lambda frame: frame[envs], self._collector.frame))
@@ -299,48 +307,33 @@ class Trainer:
         now = self.online_steps
         return now // period > (now - self._online.num_envs) // period
 
+    def _watch(self, name: str, values: FloatArray | float) -> None:
+        """Add to the mean of a metric until the next report."""
+        total = self._sums.setdefault(name, np.zeros(2))
+        total += np.sum(values, dtype=np.float64), np.size(values)
+
     def _report(self) -> Report:
         self._reports += 1
-        report = Report(
-            self._reports,
-            self.online_steps,
-            self.updates,
-            tuple(self._episodes),
-            self._metrics(),
-            dict(self._seconds),
-        )
+        means = {n: float(total / count) for n, (total, count) in self._sums.items() if count}
+        metrics = dict(sorted(means.items()))  # whatever order a restored state has them in
+        check_finite(np.array(metrics.get("gradient_norm", 0.0)), REMEDY)
+        episodes, seconds = tuple(self._episodes), dict(self._seconds)
         self._clear_metrics()
-        return report
-
-    def _metrics(self) -> dict[str, float]:
-        """Average over the updates and the episodes since the last report."""
-        metrics: dict[str, float] = {}
-        if self._learned:
-            errors, offline = (np.stack(part) for part in zip(*self._learned, strict=True))
-            for name, rows in (("td_offline", offline), ("td_online", ~offline)):
-                if rows.any():
-                    metrics[name] = float(errors[rows].mean())
-            metrics["offline_share"] = float(offline.mean())
-            losses, norms = zip(*self._watched, strict=True)
-            metrics["loss"] = float(torch.stack(losses).mean())
-            metrics["gradient_norm"] = float(torch.stack(norms).mean())
-            check_finite(np.array(metrics["gradient_norm"]), REMEDY)
-        if self._starts:
-            metrics["start_q"], metrics["start_return"] = np.mean(self._starts, axis=0).tolist()
-        return metrics
+        return Report(self._reports, self.online_steps, self.updates, episodes, metrics, seconds)
 
     def _clear_metrics(self) -> None:
-        self._learned: list[tuple[FloatArray, BoolArray]] = []
-        self._watched: list[tuple[torch.Tensor, torch.Tensor]] = []
-        self._starts: list[tuple[float, float]] = []
+        self._sums: dict[str, FloatArray] = {}
+        """(sum, count) of every metric since the last report."""
         self._seconds = dict.fromkeys(("act", "learn", "wait and store"), 0.0)
         self._episodes: list[tuple[int, float, int]] = []
 
     def state(self) -> dict[str, Array]:
-        """Return everything but the online buffer, which is saved in parts, at a report."""
+        """Return everything but the online buffer, which is saved in parts."""
         parts: dict[str, Any] = {
             "counts": np.array([self.online_steps, self.updates, self._reports]),
-            "episodes": np.stack([self._predicted, self._return, self._discount]),
+            "running": np.stack([self._predicted, self._return, self._discount]),
+            "sums": self._sums,
+            "episodes": np.array(self._episodes, np.float64).reshape(-1, 3),
             "beginning": self._beginning.copy(),
             "agent": {name: t.cpu().numpy() for name, t in self.agent.state().items()},
         }
@@ -356,7 +349,10 @@ class Trainer:
     def load_state(self, state: Mapping[str, Array]) -> None:
         """Undo `state`, after the online buffer has been loaded."""
         self.online_steps, self.updates, self._reports = map(int, state["counts"])
-        self._predicted, self._return, self._discount = state["episodes"].copy()
+        self._predicted, self._return, self._discount = state["running"].copy()
+        self._sums = {name: total.copy() for name, total in subtree("sums", state).items()}
+        ended = state["episodes"].tolist()
+        self._episodes = [(int(step), total, int(length)) for step, total, length in ended]
         self._beginning = state["beginning"].copy()
         agent = subtree("agent", state)
         self.agent.load_state({n: torch.from_numpy(np.array(a)) for n, a in agent.items()})

@@ -12,7 +12,8 @@ The loop, in `hyq.trainer`, is the paper's:
     11      One gradient step on the Bellman error of f_theta against f~         HyQ.update
     12    Every n_target steps: f~ <- f_theta                                    HyQ.update
 
-The loss is `hyq_loss`. Those of DQfD, CQL and the rest are functions like it, and so is a user's own.
+The loss is `hyq_loss`. Those of DQfD, CQL and the rest are functions like it, and so is one of a
+user's own.
 """
 
 import copy

@@ -38,25 +38,18 @@ def decode_value(name: str, kind: Any, value: Any) -> Any:
     """Convert a value to a type: 1e6 is a whole number too, and a schedule may be text."""
     origin, arguments = get_origin(kind), get_args(kind)
     if origin in (Union, types.UnionType):
-        if value is None and type(None) in arguments:
-            return None
         [kind] = [argument for argument in arguments if argument is not type(None)]
-        return decode_value(name, kind, value)
-    if origin is Literal:
-        if value not in arguments:
-            raise HyqError(f"{name} must be one of {', '.join(map(str, arguments))}, got {value!r}")
+        return None if value is None else decode_value(name, kind, value)
+    if origin is Literal and value not in arguments:
+        raise HyqError(f"{name} must be one of {', '.join(map(str, arguments))}, got {value!r}")
+    if origin is Literal or kind is Any:
         return value
     if origin is tuple:
         return _decode_tuple(name, arguments, value)
     if kind is PiecewiseLinear:
         return schedule(value)
     if kind in (int, float):
-        number = float(value) if _is_number(value) else math.nan
-        if kind is int and not number.is_integer():
-            raise HyqError(f"{name} must be a whole number, got {value!r}")
-        if math.isnan(number):
-            raise HyqError(f"{name} must be a number, got {value!r}")
-        return kind(number)
+        value = _decode_number(name, kind, value)
     if not isinstance(value, kind):
         raise HyqError(f"{name} must be of type {kind.__name__}, got {value!r}")
     return value
@@ -103,5 +96,10 @@ def _decode_tuple(name: str, arguments: tuple[Any, ...], value: Any) -> tuple[An
     )
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, numbers.Real) and not isinstance(value, bool)
+def _decode_number(name: str, kind: Any, value: Any) -> Any:
+    is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    number = float(value) if is_number else math.nan
+    if math.isnan(number) or (kind is int and not number.is_integer()):
+        wanted = "a whole number" if kind is int else "a number"
+        raise HyqError(f"{name} must be {wanted}, got {value!r}")
+    return kind(number)

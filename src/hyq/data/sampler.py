@@ -7,6 +7,7 @@ return to the buffer that owns the row.
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Literal, Protocol, Self
 
 import numpy as np
@@ -16,7 +17,7 @@ from torch import Tensor
 from hyq.core.errors import HyqError
 from hyq.core.schedules import PiecewiseLinear
 from hyq.core.trees import Tree, tree_map
-from hyq.core.types import BoolArray, FloatArray, IntArray
+from hyq.core.types import FloatArray, IntArray
 from hyq.data.replay_buffer import ReplayBuffer, Rows
 
 
@@ -48,7 +49,7 @@ class Batch:
         if shards == 1:
             return [self]
         bounds = np.linspace(0, len(self), shards + 1).round().astype(int).tolist()
-        return [self._rows(slice(*pair)) for pair in zip(bounds, bounds[1:], strict=False)]
+        return [self._rows(slice(*pair)) for pair in pairwise(bounds)]
 
     def _rows(self, rows: slice) -> Self:
         cut = {
@@ -75,7 +76,7 @@ class OfflineShare(Protocol):
 
 @dataclass(frozen=True)
 class Split:
-    """Every minibatch holds the share beta, exact on average where it is no whole number of rows."""
+    """Every minibatch holds the share beta, exact on average where that is a fraction."""
 
     beta: PiecewiseLinear
 
@@ -145,8 +146,8 @@ class Drawn:
     batch: Batch
     parts: Sequence[tuple[Source, IntArray]]
     """Sources and slots, in the order of the rows."""
-    offline: BoolArray
-    """Which rows are from the offline data, where they can be counted without a device."""
+    offline_rows: int
+    """How many of the rows are from the offline data; they come first."""
 
     def set_priorities(self, td_error: FloatArray) -> None:
         """Return each row's new TD error to the buffer that owns it."""
@@ -200,7 +201,7 @@ class HybridSampler:
                 rows = _joined([s.buffer.gather(slots, 1, gamma) for s, slots in parts])
                 single = self._tensors(rows, np.concatenate(weights), offline)
             batch = replace(batch, one_step=single)
-        return Drawn(batch, parts, np.arange(size) < offline)
+        return Drawn(batch, parts, offline)
 
     def _tensors(self, rows: Rows, weight: FloatArray, offline: int) -> Batch:
         """Move rows to the device, once."""

@@ -15,9 +15,11 @@ from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from hyq.algos.hyq_dqn import Training
+from hyq.core import arrays
 from hyq.core.errors import HyqError
 from hyq.core.files import write_bytes
 from hyq.core.types import Array
+from hyq.data.replay_buffer import ReplayBuffer
 from hyq.fqi.base import Algorithm, S, Snapshot
 
 
@@ -127,6 +129,69 @@ class RingCheckpoint:
         with _of_one_configuration(path):
             training.restore(replaced, appended)
         return about
+
+    def _part(self, number: int) -> Path:
+        return self._directory / f"part-{number:05d}.safetensors"
+
+
+class TrainingCheckpoint:
+    """Checkpoints of a deep run: its state, and its ring of experience in parts.
+
+    Each part holds what the ring took in since the one before. `state.safetensors` is replaced
+    last, in one piece, and names the parts that count with their checksums; parts that the ring
+    has overwritten are removed after that, when nothing needs them any more.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        """Keep checkpoints in `directory`."""
+        self._directory = directory
+        self._parts: list[tuple[int, str, list[int]]] = []
+        """Number and checksum of each part that counts, and how far it went in each environment."""
+
+    def save(self, training: Any, about: Mapping[str, Any]) -> None:
+        """Write the state of a training, and with it what `about` says of the run."""
+        self._directory.mkdir(exist_ok=True)
+        if training.buffer is not None:
+            self._save_part(training.buffer)
+        words = _as_bytes({**about, "parts": self._parts})
+        arrays.save_arrays(self._state, {**training.state(), "about": words})
+        kept = {self._part(number) for number, _, _ in self._parts}
+        for path in self._directory.glob("part-*.safetensors"):
+            if path not in kept:
+                path.unlink()
+
+    def load(self, training: Any) -> dict[str, Any]:
+        """Bring a new training to the newest state; return what was said of the run, if any."""
+        if not self._state.exists():
+            return {}
+        state = arrays.load_arrays(self._state)
+        try:
+            about: dict[str, Any] = json.loads(state.pop("about").tobytes())
+            self._parts = [(number, digest, ends) for number, digest, ends in about.pop("parts")]
+            parts = [arrays.load_arrays(self._part(n), digest) for n, digest, _ in self._parts]
+            if parts:
+                # What came before the first part that counts has been overwritten.
+                training.buffer.written = parts[0]["first"].copy()
+            for part in parts:
+                training.buffer.load(part)
+            training.load_state(state)
+        except (KeyError, ValueError, IndexError, RuntimeError, TypeError) as error:
+            raise HyqError(
+                f"{self._state} is of another configuration: resume it with its own ({error!r})"
+            ) from None
+        return about
+
+    def _save_part(self, buffer: ReplayBuffer) -> None:
+        number = self._parts[-1][0] + 1 if self._parts else 1
+        since = self._parts[-1][2] if self._parts else [0] * buffer.num_envs
+        digest = arrays.save_arrays(self._part(number), buffer.export(np.array(since)))
+        oldest = buffer.written - buffer.length
+        self._parts = [part for part in self._parts if (np.array(part[2]) > oldest).any()]
+        self._parts.append((number, digest, buffer.written.tolist()))
+
+    @property
+    def _state(self) -> Path:
+        return self._directory / "state.safetensors"
 
     def _part(self, number: int) -> Path:
         return self._directory / f"part-{number:05d}.safetensors"

@@ -1,0 +1,72 @@
+"""Spaces as JSON, so that policies and data carry what they are for."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from hyq.core.errors import HyqError
+from hyq.core.trees import without_tuples
+
+
+def space_to_json(space: gym.Space[Any]) -> dict[str, Any]:
+    """Describe a space; bounds that are the same everywhere are one number."""
+    space = without_tuples(space)
+    if isinstance(space, gym.spaces.Box):
+        bounds = {name: _bound(getattr(space, name)) for name in ("low", "high")}
+        return {"type": "Box", "shape": list(space.shape), "dtype": str(space.dtype), **bounds}
+    if isinstance(space, gym.spaces.Discrete):
+        return {"type": "Discrete", "n": int(space.n), "start": int(space.start)}
+    if isinstance(space, gym.spaces.MultiDiscrete):
+        return {"type": "MultiDiscrete", "nvec": space.nvec.tolist()}
+    if isinstance(space, gym.spaces.MultiBinary):
+        return {"type": "MultiBinary", "shape": list(space.shape)}
+    if isinstance(space, gym.spaces.Dict):
+        parts = {name: space_to_json(part) for name, part in space.spaces.items()}
+        return {"type": "Dict", "spaces": parts}
+    raise HyqError(f"{space} cannot be described: use Box, Discrete or dictionaries of them")
+
+
+def space_from_json(about: Mapping[str, Any]) -> gym.Space[Any]:
+    """Undo `space_to_json`; raise for what it cannot have written."""
+    try:
+        kind = about["type"]
+        if kind == "Box":
+            shape, dtype = tuple(about["shape"]), np.dtype(about["dtype"])
+            low, high = (np.broadcast_to(_number(about[n]), shape) for n in ("low", "high"))
+            return gym.spaces.Box(low.astype(dtype), high.astype(dtype), dtype=dtype.type)
+        if kind == "Discrete":
+            return gym.spaces.Discrete(about["n"], start=about["start"])
+        if kind == "MultiDiscrete":
+            return gym.spaces.MultiDiscrete(np.array(about["nvec"]))
+        if kind == "MultiBinary":
+            return gym.spaces.MultiBinary(about["shape"])
+        if kind == "Dict":
+            parts = {name: space_from_json(part) for name, part in about["spaces"].items()}
+            return gym.spaces.Dict(parts)
+    except (KeyError, TypeError, ValueError, AssertionError, AttributeError) as error:
+        raise HyqError(f"the description of a space is damaged: {error!r}") from None
+    raise HyqError(f"no kind of space {kind!r}: the description is damaged")
+
+
+def _bound(bound: Any) -> Any:
+    """Return a bound as JSON holds it, which has no infinity."""
+    values = np.asarray(bound, np.float64)
+    if (values == values.flat[0]).all():
+        return _text(float(values.flat[0]))
+    return (
+        [_text(v) for v in values.reshape(-1).tolist()]
+        if values.ndim == 1
+        else [_bound(row) if row.ndim else _text(float(row)) for row in values]
+    )
+
+
+def _text(value: float) -> float | str:
+    return value if np.isfinite(value) else ("inf" if value > 0 else "-inf")
+
+
+def _number(bound: Any) -> Any:
+    if isinstance(bound, list):
+        return np.array([_number(part) for part in bound], np.float64)
+    return float(bound)

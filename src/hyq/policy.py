@@ -1,0 +1,315 @@
+"""A learned policy: act with it, save it, load it, export it."""
+
+import copy
+import importlib.util
+import warnings
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from hyq.collector import Preprocessing, PreprocessingConfig
+from hyq.core.arrays import load_arrays, save_arrays
+from hyq.core.errors import HyqError
+from hyq.core.files import DRAFT, read_json, write_bytes, write_json
+from hyq.core.images import colours_last, downsample
+from hyq.core.trees import Tree, first_leaf, leaves, space_tree, tree_map, without_tuples
+from hyq.core.types import Array, FloatArray
+from hyq.envs.spaces import space_from_json, space_to_json
+from hyq.networks import (
+    Autocast,
+    Encoder,
+    InputScaling,
+    Layers,
+    NetworkFactory,
+    QNetwork,
+    check_network,
+    leaf_paths,
+    num_actions,
+)
+
+FORMAT = "hyq-policy-3"
+DESCRIPTION, WEIGHTS = "policy.json", "weights.safetensors"
+
+
+@dataclass(frozen=True)
+class Policy:
+    """The greedy policy of a network, with the spaces and the preprocessing it was trained on."""
+
+    network: nn.Module = field(repr=False)
+    """From observations to a score of each action."""
+    observation_space: gym.Space[Any]
+    """As the environment shows observations."""
+    action_space: gym.spaces.Discrete
+    preprocessing: PreprocessingConfig = field(default_factory=PreprocessingConfig)
+    about: Mapping[str, Any] = field(default_factory=dict)
+    """Where it comes from: algorithm, environment, data, score; JSON only."""
+
+    def act(self, observation: Any) -> Any:
+        """Return the action for one observation, or an array of them for a batch.
+
+        A network that was trained on stacked frames wants the same stack, oldest frame first: see
+        `player`. Frames are given as the environment shows them.
+        """
+        actions = int(self.action_space.start) + self.scores(observation).argmax(-1)
+        return actions if actions.ndim else int(actions)
+
+    def player(self) -> "Player":
+        """Return what plays episodes of one environment frame by frame."""
+        return Player(self)
+
+    def scores(self, observation: Any) -> FloatArray:
+        """Return the score of every action for one observation, or a row of them for each."""
+        tree = tree_map(np.asarray, without_tuples(observation))
+        single = self._fits(tree, batched=False)
+        if not single and not self._fits(tree, batched=True):
+            shapes = tree_map(lambda leaf: leaf.shape, tree)
+            wanted = tree_map(lambda space: space.shape, space_tree(self._stacked_space))
+            raise HyqError(
+                f"expected observations of shape {wanted}, or a batch of them, got {shapes}: "
+                "where frames are stacked, policy.player() does it"
+            )
+        rows = tree_map(lambda leaf: leaf[None], tree) if single else tree
+        for leaf in leaves(rows):
+            if leaf.dtype.kind == "f" and not np.isfinite(leaf).all():
+                raise HyqError("the observation has NaN or infinite entries")
+        factor = self.preprocessing.downsample
+        prepared = tree_map(lambda leaf: np.ascontiguousarray(downsample(leaf, factor)), rows)
+        with torch.inference_mode():
+            found = self.network.eval()(tree_map(torch.from_numpy, prepared))
+        scores: FloatArray = found.float().cpu().numpy()
+        return scores[0] if single else scores
+
+    def save(self, path: Path | str) -> None:
+        """Write the policy into a directory, replacing the one that was there."""
+        directory = Path(path)
+        check_free_for_policy(directory)
+        directory.mkdir(parents=True, exist_ok=True)
+        state = {n: t.detach().cpu().numpy() for n, t in self.network.state_dict().items()}
+        description = {
+            "format": FORMAT,
+            "observation_space": space_to_json(self.observation_space),
+            "action_space": space_to_json(self.action_space),
+            "preprocessing": asdict(self.preprocessing),
+            "network": describe_network(self.network),
+            "about": dict(self.about),
+            "weights": save_arrays(directory / WEIGHTS, state),
+        }
+        write_json(directory / DESCRIPTION, description)
+
+    @classmethod
+    def load(cls, path: Path | str, network: NetworkFactory | None = None) -> "Policy":
+        """Read what `save` wrote; give the network again where it was one of your own."""
+        directory = Path(path)
+        kept = [directory / n for n in ("best", "last") if (directory / n / DESCRIPTION).exists()]
+        if kept and not (directory / DESCRIPTION).exists():
+            raise HyqError(f"{directory} is a run: load {' or '.join(map(str, kept))}")
+        about = read_json(directory / DESCRIPTION)
+        if about.get("format") != FORMAT:
+            raise HyqError(f"{directory} holds no policy that can be read here")
+        try:
+            observation_space = space_from_json(about["observation_space"])
+            action_space = space_from_json(about["action_space"])
+            config = PreprocessingConfig(**about["preprocessing"])
+            described, digest = about["network"], about["weights"]
+            history = dict(about["about"])
+        except (KeyError, TypeError) as error:
+            raise HyqError(f"{directory / DESCRIPTION} is damaged: {error!r}") from None
+        if not isinstance(action_space, gym.spaces.Discrete):
+            raise HyqError(f"{directory} has actions {action_space}: discrete ones were expected")
+        arrays = load_arrays(directory / WEIGHTS, digest)
+        state = {name: torch.from_numpy(array) for name, array in arrays.items()}
+        seen = Preprocessing(config, observation_space).space
+        counted = gym.spaces.Discrete(num_actions(action_space))
+        module = (
+            network(seen, counted) if network else rebuild_network(described, seen, counted, state)
+        )
+        for name, tensor in state.items():
+            if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
+                raise HyqError(f"the weights {name} of {directory} are not finite")
+        try:
+            module.load_state_dict(state)
+        except RuntimeError as error:
+            reason = " ".join(str(error).split())
+            raise HyqError(f"the weights of {directory} do not fit its network: {reason}") from None
+        check_network(module, seen, num_actions(action_space), "cpu")
+        return cls(module, observation_space, action_space, config, history)
+
+    def export_onnx(self, path: Path | str) -> None:
+        """Write the policy as ONNX: from a batch of observations to its `scores` and `action`.
+
+        The graph does what `act` does. It takes float32 observations of the environment, pixels
+        from 0 to 255, each part of a dictionary by its name, and downsamples images itself.
+        """
+        if importlib.util.find_spec("onnxscript") is None:
+            raise HyqError("export_onnx needs ONNX: install it with pip install 'hyq[onnx]'")
+        example = tree_map(lambda s: torch.zeros((2, *s.shape)), space_tree(self._stacked_space))
+        rows = torch.export.Dim("rows")
+        names = list(example) if isinstance(example, Mapping) else ["observation"]
+        with warnings.catch_warnings():
+            # The exporter calls deprecated parts of PyTorch itself.
+            warnings.simplefilter("ignore", FutureWarning)
+            program = torch.onnx.export(
+                _Graph(self).eval(),
+                (example,),
+                input_names=names,
+                output_names=["scores", "action"],
+                dynamic_shapes={"observation": tree_map(lambda _: {0: rows}, example)},
+                dynamo=True,
+                verbose=False,
+            )
+        assert program is not None
+        write_bytes(Path(path), program.model_proto.SerializeToString())
+
+    @property
+    def _stacked_space(self) -> gym.Space[Any]:
+        """Observations as the environment shows them, but stacked."""
+        config = PreprocessingConfig(self.preprocessing.frame_stack)
+        return Preprocessing(config, self.observation_space).space
+
+    def frame_stack_of(self, frame: Any) -> int:
+        """Count the frames like this one that make one observation."""
+        tree = tree_map(np.asarray, without_tuples(frame))
+        stack = self.preprocessing.frame_stack
+        stacked = (
+            tree_map(lambda leaf: np.stack([_unstacked(leaf)] * stack), tree) if stack > 1 else tree
+        )
+        if self._fits(stacked, batched=False):
+            return stack
+        if self._fits(tree, batched=False):
+            return 1
+        raise HyqError(
+            f"the policy was trained on observations of {self.observation_space}, this environment "
+            f"shows {tree_map(lambda leaf: leaf.shape, tree)}: evaluate it where it was trained"
+        )
+
+    def _fits(self, tree: Tree, *, batched: bool) -> bool:
+        spaces = space_tree(self._stacked_space)
+        if isinstance(tree, Mapping) != isinstance(spaces, Mapping) or (
+            isinstance(tree, Mapping) and tree.keys() != spaces.keys()
+        ):
+            return False
+        skip = int(batched)
+        fits = tree_map(lambda leaf, space: leaf.shape[skip:] == space.shape, tree, spaces)
+        return all(leaves(fits)) and (not batched or first_leaf(tree).ndim > 0)
+
+
+class Player:
+    """A policy in one environment: it keeps the newest frames and stacks them as in training."""
+
+    def __init__(self, policy: Policy) -> None:
+        """Wait for the first frame of an episode."""
+        self._policy = policy
+        self._frames: list[Tree] = []
+
+    def reset(self) -> None:
+        """Begin an episode: forget the frames of the one before."""
+        self._frames = []
+
+    def act(self, frame: Any) -> int:
+        """Take in the newest frame, and return the action."""
+        action: int = self._policy.act(self.see(frame))
+        return action
+
+    def see(self, frame: Any) -> Tree:
+        """Take in the newest frame, and return the observation: an episode's first is repeated."""
+        # Copies, because environments may show all frames in one array.
+        frame = tree_map(np.array, without_tuples(frame))
+        stack = self._policy.frame_stack_of(frame)
+        if stack == 1:
+            return frame
+        frame = tree_map(_unstacked, frame)
+        self._frames = [*(self._frames or [frame] * stack)[1:], frame]
+        return tree_map(lambda *frames: np.stack(frames), *self._frames)
+
+
+class _Graph(nn.Module):
+    """A policy from observations of the environment to actions, for other programs."""
+
+    def __init__(self, policy: Policy) -> None:
+        """Take the policy and its network."""
+        super().__init__()
+        self.network = policy.network
+        self._factor = policy.preprocessing.downsample
+        self._first_action = int(policy.action_space.start)
+
+    def forward(self, observation: Tree) -> tuple[Tensor, Tensor]:
+        """Return the scores of every action, and the best action."""
+        scores = self.network(tree_map(self._downsampled, observation))
+        return scores, self._first_action + scores.argmax(-1)
+
+    def _downsampled(self, images: Tensor) -> Tensor:
+        """Do what `core.images.downsample` does; the sums are small enough to be exact."""
+        factor = self._factor
+        if factor == 1:
+            return images
+        height, width = (-3, -2) if colours_last(tuple(images.shape)) else (-2, -1)
+        blocks = images.unflatten(width, (-1, factor))  # type: ignore[no-untyped-call]
+        blocks = blocks.unflatten(height - 1, (-1, factor))
+        total = blocks.sum((height - 1, width))
+        area = factor * factor
+        return ((total + area // 2) / area).floor()
+
+
+def describe_network(network: nn.Module) -> dict[str, Any]:
+    """Say how a network is built again: by its layers, or by the user."""
+    if isinstance(network, QNetwork):
+        return {"layers": asdict(network.layers)}
+    return {"class": f"{type(network).__module__}:{type(network).__qualname__}"}
+
+
+def rebuild_network(
+    about: Mapping[str, Any],
+    observation_space: gym.Space[Any],
+    action_space: gym.Space[Any],
+    state: Mapping[str, Tensor],
+) -> nn.Module:
+    """Build a network that `describe_network` described, for weights yet to be loaded."""
+    if "layers" not in about:
+        raise HyqError(
+            f"the policy has a network of your own ({about.get('class')}): load it with "
+            "Policy.load(path, network=...) and the function that built it"
+        )
+    try:
+        spec = dict(about["layers"])
+        spec["convolutions"] = tuple(tuple(layer) for layer in spec["convolutions"])
+        spec["hidden"] = tuple(spec["hidden"])
+        layers = Layers(**spec)
+        paths = leaf_paths(observation_space)
+        scalings = {
+            path: InputScaling(*(state[f"encoder.scalings.{i}.{n}"] for n in ("shift", "scale")))
+            for i, path in enumerate(paths)
+        }
+    except (KeyError, TypeError) as error:
+        raise HyqError(f"the description of the network is damaged: {error!r}") from None
+    encoder = Encoder(observation_space, layers, scalings)
+    return QNetwork(encoder, layers, num_actions(action_space))
+
+
+def plain_network(network: nn.Module) -> nn.Module:
+    """Return a copy of a network in float32 on the CPU, to keep while the original learns on."""
+    module = network.module if isinstance(network, Autocast) else network
+    return copy.deepcopy(module).to("cpu").eval()
+
+
+def check_free_for_policy(directory: Path) -> None:
+    """Raise where a policy would be written over something else."""
+    if directory.is_file():
+        raise HyqError(f"{directory} is a file: a policy is written into a directory")
+    others = [
+        path.name
+        for path in (directory.iterdir() if directory.exists() else ())
+        if path.name != WEIGHTS and not path.name.endswith(DRAFT)  # a save that was killed
+    ]
+    if others and not (directory / DESCRIPTION).exists():
+        raise HyqError(f"{directory} holds something else: choose another directory")
+
+
+def _unstacked(frame: Array) -> Array:
+    """Drop the first axis of a stack of one image, which vectors of games may show."""
+    return frame[0] if frame.ndim == 3 and len(frame) == 1 else frame

@@ -1,0 +1,464 @@
+"""The one way that a deep run happens: built, trained, evaluated, recorded, saved, resumed.
+
+The command and `hyq.train` both come here. Without a directory nothing is written.
+"""
+
+import signal
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, closing, contextmanager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import gymnasium as gym
+import numpy as np
+import torch
+from torch import nn
+
+from hyq.agents.base import Loss
+from hyq.algorithms import ALGORITHMS, build
+from hyq.collector import PreprocessingConfig, VectorEnv, evaluate, evaluation_envs
+from hyq.core.errors import HyqError
+from hyq.core.seeding import Streams
+from hyq.core.trees import Tree
+from hyq.core.types import Array, FloatArray
+from hyq.data.dataset import Dataset
+from hyq.data.replay_buffer import ReplayBuffer
+from hyq.data.sampler import OfflineShare
+from hyq.envs.make import EnvFactory
+from hyq.envs.make import make_lanes as make_envs
+from hyq.networks import NetworkFactory
+from hyq.policy import Policy, plain_network
+from hyq.runs.checkpoint import TrainingCheckpoint
+from hyq.runs.deep_data import fitting
+from hyq.runs.deep_data import named_logs as load
+from hyq.runs.records import RunDirectory
+from hyq.runs.spec import RunSpec
+from hyq.trainer import OnlineConfig, Report
+
+CONFIRMING_EPISODES = 100
+"""Fresh episodes that must confirm a threshold, so that no lucky evaluation counts."""
+RECENT = 100
+"""Training episodes whose mean is reported."""
+
+
+class Training(Protocol):
+    """What is recorded: `Trainer`, or a loop of another kind."""
+
+    online_steps: int
+    updates: int
+
+    @property
+    def buffer(self) -> ReplayBuffer | None:
+        """What it replays, saved in parts; None where there is nothing to save."""
+        ...
+
+    def run(self, stop: Callable[[], bool]) -> Iterator[Report]:
+        """Learn, and yield a report now and then, until `stop` says so."""
+        ...
+
+    def state(self) -> dict[str, Array]:
+        """Return everything but the buffer, to be saved at a report or where `run` ended."""
+        ...
+
+    def load_state(self, state: Mapping[str, Array]) -> None:
+        """Undo `state`."""
+        ...
+
+    def actor(self, rng: np.random.Generator) -> Callable[[Tree], Array]:
+        """Return what plays in evaluations, with actions counted from 0."""
+        ...
+
+    def policy_network(self) -> nn.Module:
+        """Return the module whose outputs the policy maximises."""
+        ...
+
+
+@dataclass(frozen=True)
+class Objects:
+    """Python objects in place of what a spec names; they are given again to resume."""
+
+    env: EnvFactory | VectorEnv | None = None
+    """A function that makes the environment, or a vector environment."""
+    evaluation_env: VectorEnv | None = None
+    """Where to evaluate, if `env` is a vector environment."""
+    dataset: Dataset | None = None
+    network: NetworkFactory | None = None
+    loss: Loss | None = None
+    offline_share: OfflineShare | None = None
+
+    def described(self) -> dict[str, str]:
+        """Name the objects for the manifest."""
+        return {
+            name: f"{getattr(value, '__module__', '')}:{_name(value)}"
+            for name, value in vars(self).items()
+            if value is not None and name != "dataset"
+        }
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What a callback sees after every report."""
+
+    row: dict[str, Any]
+    """The record."""
+    policy: Policy
+    """The policy of now."""
+    summary: dict[str, Any] | None
+    """The result, with the last record."""
+
+
+def start(
+    spec: RunSpec,
+    out: Path | None = None,
+    objects: Objects = Objects(),  # noqa: B008 - frozen
+    *,
+    checkpoint_seconds: float = 120.0,
+    keep_checkpoint: bool = False,
+) -> Iterator[Progress]:
+    """Run a spec, recorded in the new directory `out` if one is given.
+
+    Everything that can be checked is checked before this returns.
+    """
+    if out is not None:
+        RunDirectory.check_free(out)
+    run = _Run(spec, objects)
+    directory = None
+    if out is not None:
+        manifest = {
+            "experiment": "train",
+            "spec": spec.encoded(),
+            "settings": spec.configs.encoded(),
+            "objects": objects.described(),
+            "seed": spec.seed,
+            "keep_checkpoint": keep_checkpoint,
+            "dataset": run.described_data,
+        }
+        directory = RunDirectory.create(out, manifest)
+    return run.record(directory, checkpoint_seconds)
+
+
+def resume(
+    out: Path,
+    objects: Objects = Objects(),  # noqa: B008 - frozen
+    *,
+    checkpoint_seconds: float = 120.0,
+) -> Iterator[Progress]:
+    """Resume an interrupted run exactly where its last checkpoint left it."""
+    directory = RunDirectory.open(out)
+    if directory.summary is not None:
+        raise HyqError(f"{out} is finished: its result is in {out / 'summary.json'}")
+    manifest = directory.manifest
+    spec = RunSpec.decoded(manifest["spec"])
+    check_settings(out, manifest, spec)
+    missing = manifest["objects"].keys() - objects.described().keys()
+    if missing:
+        named = ", ".join(f"{name} ({manifest['objects'][name]})" for name in sorted(missing))
+        raise HyqError(
+            f"{out} was started from Python with its own {named}: resume it with hyq.resume(path, "
+            f"{', '.join(f'{name}=...' for name in sorted(missing))})"
+        )
+    run = _Run(spec, objects)
+    if run.described_data != manifest["dataset"]:
+        raise HyqError(f"the offline data of {out} has changed since the run began")
+    return run.record(directory, checkpoint_seconds)
+
+
+def check_settings(out: Path, manifest: Mapping[str, Any], spec: RunSpec) -> None:
+    """Raise where a preset means something else than when the run began."""
+    began, now = manifest["settings"], spec.configs.encoded()
+    changed = sorted(name for name in began.keys() | now.keys() if began.get(name) != now.get(name))
+    if changed:
+        raise HyqError(
+            f"{out} began with other settings than this version of hyq has ({', '.join(changed)}): "
+            "resume it with the version it began with, or start anew"
+        )
+
+
+class _Run:
+    """A run that is ready to go: environments, data and training, all checked."""
+
+    def __init__(self, spec: RunSpec, objects: Objects) -> None:
+        self.spec, self._opened = spec, ExitStack()
+        self._began = time.perf_counter()
+        about, configs = ALGORITHMS[spec.algorithm], spec.configs
+        if not about.uses_data and (spec.data or objects.dataset):
+            raise HyqError(f"{spec.algorithm} does not use offline data: leave it out")
+        self.network = objects.network
+        env = evaluation = None
+        # Environments come first: those in processes are forked, and PyTorch's threads do not
+        # outlive a fork. And they may raise, where data may take minutes to load.
+        with fitting(objects.dataset or spec.data, spec.wrappers):
+            if isinstance(objects.env, gym.vector.VectorEnv):
+                env, evaluation = objects.env, objects.evaluation_env
+                num_envs = configs.get(OnlineConfig).num_envs
+                if about.acts and num_envs != env.num_envs:
+                    raise HyqError(f"set num_envs={env.num_envs}, as the vector environment has")
+            else:
+                num_envs = configs.get(OnlineConfig).num_envs if about.acts else 1
+                env = self._envs(objects, num_envs)
+                if spec.evaluation_episodes:
+                    evaluation = self._envs(objects, evaluation_envs(spec.evaluation_episodes))
+            if spec.evaluation_episodes and evaluation is None:
+                raise HyqError(
+                    "evaluations need environments of their own: give evaluation_env, a function "
+                    "that makes the environment in place of a vector of them, or set "
+                    "evaluation_episodes to 0"
+                )
+            self._evaluation = evaluation
+            dataset = objects.dataset
+            if dataset is None and spec.data is not None:
+                dataset = load(spec.data, spec.seed)
+            self.described_data = _describe(dataset)
+            streams = Streams(spec.seed)
+            self.training: Training = build(
+                spec.algorithm,
+                configs,
+                env,
+                dataset,
+                streams,
+                network=objects.network,
+                loss=objects.loss,
+                offline_share=objects.offline_share,
+            )
+        observation_space, action_space = env.single_observation_space, env.single_action_space
+        assert isinstance(action_space, gym.spaces.Discrete)  # or the agent had raised
+        self._spaces = observation_space, action_space
+        self._preprocessing: PreprocessingConfig = configs.get(PreprocessingConfig)
+
+    def _envs(self, objects: Objects, count: int) -> VectorEnv:
+        spec = self.spec
+        named = objects.env or spec.env
+        if named is None or isinstance(named, gym.vector.VectorEnv):
+            raise HyqError("name an environment")
+        made = make_envs(
+            named,
+            count,
+            wrappers=spec.wrappers,
+            processes=spec.processes,
+            **dict(spec.env_parameters),
+        )
+        self._opened.enter_context(closing(made))
+        return made
+
+    def policy(self, score: float | None = None) -> Policy:
+        """Return the policy of now, to keep."""
+        spec = self.spec
+        about = {name: getattr(spec, name) for name in ("algorithm", "env", "data", "seed")}
+        described = {"dataset": (self.described_data or {}).get("sha256"), "return": score}
+        observation_space, action_space = self._spaces
+        return Policy(
+            plain_network(self.training.policy_network()),
+            observation_space,
+            action_space,
+            self._preprocessing,
+            {**about, **described},
+        )
+
+    def record(
+        self, directory: RunDirectory | None, checkpoint_seconds: float
+    ) -> Iterator[Progress]:
+        """Train to the end, from the checkpoint if there is one."""
+        with self._opened, one_thread(), interruptible() as interrupted:
+            writer = directory.only_writer() if directory else nullcontext()
+            with writer:
+                yield from self._record(directory, checkpoint_seconds, interrupted)
+
+    def _record(
+        self,
+        directory: RunDirectory | None,
+        checkpoint_seconds: float,
+        interrupted: Callable[[], bool],
+    ) -> Iterator[Progress]:
+        spec, training = self.spec, self.training
+        checkpoint = TrainingCheckpoint(directory.checkpoint) if directory else None
+        saved = checkpoint.load(training) if checkpoint else {}
+        evaluator = _Evaluator(self, directory, saved)
+        earlier, last_saved = saved.get("elapsed", 0.0), time.perf_counter()
+        for report in training.run(interrupted):
+            over = self._is_over()
+            row = _row(report, evaluator(report, over))
+            if directory:
+                directory.append(row)
+            elapsed = earlier + time.perf_counter() - self._began
+            solved = evaluator.solved_at is not None and spec.stop_when_solved
+            summary = evaluator.summary(report, elapsed) if over or solved else None
+            if summary and directory:
+                self.policy(evaluator.last).save(directory.path / "last")
+            due = time.perf_counter() - last_saved >= checkpoint_seconds
+            if checkpoint and directory and (directory.keeps_checkpoint if summary else due):
+                checkpoint.save(training, evaluator.state(elapsed, report.number))
+                last_saved = time.perf_counter()
+            if summary and directory:
+                directory.finish(summary)
+            yield Progress(row, evaluator.policy, summary)
+            if summary:
+                return
+        if checkpoint and directory:  # only an interruption ends the loop before there is a summary
+            elapsed = earlier + time.perf_counter() - self._began
+            checkpoint.save(training, evaluator.state(elapsed, len(directory.rows)))
+        raise KeyboardInterrupt
+
+    def _is_over(self) -> bool:
+        configs, training = self.spec.configs, self.training
+        total = configs.encoded()
+        if "updates" in total:
+            return bool(training.updates >= total["updates"])
+        waits = training.updates < total.get("pretraining", 0)
+        return training.online_steps >= total["online_steps"] and not waits
+
+    def play(self, episodes: int, name: str, number: int) -> FloatArray:
+        """Evaluate the policy of now over some episodes."""
+        assert self._evaluation is not None
+        streams = Streams(self.spec.seed).below(name, number)
+        rng, chance = streams.generator("explore"), self.spec.evaluation_epsilon
+        act = self.training.actor(rng)
+        actions = int(self._spaces[1].n)
+
+        def nearly_greedy(observation: Tree) -> Array:
+            greedy = act(observation)
+            explore = rng.random(len(greedy)) < chance
+            return np.where(explore, rng.integers(actions, size=len(greedy)), greedy)
+
+        chosen = nearly_greedy if chance else act
+        return evaluate(self._evaluation, chosen, episodes, streams, self._preprocessing)
+
+    @property
+    def evaluates(self) -> bool:
+        """Whether there are environments to evaluate on."""
+        return self._evaluation is not None and self.spec.evaluation_episodes > 0
+
+
+class _Evaluator:
+    """Plays the policy now and then, and keeps the best one seen."""
+
+    def __init__(self, run: _Run, directory: RunDirectory | None, saved: Mapping[str, Any]) -> None:
+        self._run, self._directory = run, directory
+        self.best: float | None = saved.get("best")
+        self.last: float | None = saved.get("last")
+        self.solved_at: int | None = saved.get("solved_at")
+        self.recent: deque[float] = deque(saved.get("recent", ()), maxlen=RECENT)
+        """Returns of the newest training episodes."""
+        self._best_policy: Policy | None = None
+        if self.best is not None and directory is not None:
+            self._best_policy = Policy.load(directory.path / "best", run.network)
+
+    @property
+    def policy(self) -> Policy:
+        """The best policy that was evaluated; without evaluations, the newest."""
+        return self._best_policy or self._run.policy()
+
+    def state(self, elapsed: float, reports: int) -> dict[str, Any]:
+        """Return what to keep in a checkpoint about the run."""
+        return {
+            "best": self.best,
+            "last": self.last,
+            "solved_at": self.solved_at,
+            "recent": list(self.recent),
+            "elapsed": elapsed,
+            "reports": reports,
+        }
+
+    def __call__(self, report: Report, over: bool) -> dict[str, Any]:
+        """Evaluate where it is due: every so often, and at the end."""
+        self.recent.extend(total for _, total, _ in report.episodes)
+        found: dict[str, Any] = {}
+        if self.recent:
+            found["recent_return"] = float(np.mean(self.recent))
+        run, spec = self._run, self._run.spec
+        if not run.evaluates or not (report.number % spec.evaluate_every == 0 or over):
+            return found
+        self.last = float(run.play(spec.evaluation_episodes, "evaluate", report.number).mean())
+        found["eval_return"] = self.last
+        # Of equals the last one: it has learned from more.
+        if self.best is None or self.last >= self.best:
+            self.best, self._best_policy = self.last, run.policy(self.last)
+            if self._directory:
+                self._best_policy.save(self._directory.path / "best")
+        if spec.threshold is not None and self.solved_at is None and self.last >= spec.threshold:
+            fresh = run.play(CONFIRMING_EPISODES, "confirm", report.number)
+            found["confirming_return"] = float(fresh.mean())
+            if fresh.mean() >= spec.threshold:
+                self.solved_at = report.online_steps
+        return found
+
+    def summary(self, report: Report, elapsed: float) -> dict[str, Any]:
+        """Say how a run ended."""
+        spec = self._run.spec
+        return {
+            **{name: getattr(spec, name) for name in ("algorithm", "env", "data", "seed")},
+            "solved": self.solved_at is not None,
+            "solved_at": self.solved_at,
+            "threshold": spec.threshold,
+            "online_steps": report.online_steps,
+            "updates": report.updates,
+            "eval_return": self.last,
+            "peak_return": self.best,
+            "recent_return": float(np.mean(self.recent)) if self.recent else None,
+            "wall_seconds": elapsed,
+        }
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Let PyTorch compute on one core a thread, whatever it was set to before.
+
+    Runs are then the same on any number of cores, and two of them do not slow each other down.
+    """
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+@contextmanager
+def interruptible() -> Iterator[Callable[[], bool]]:
+    """Note SIGINT, SIGTERM and SIGHUP, so that a run ends after its step with a checkpoint.
+
+    A second signal ends it at once. Off the main thread, where signals cannot be handled, nothing
+    changes.
+    """
+    received: list[int] = []
+    if threading.current_thread() is not threading.main_thread():
+        yield lambda: False
+        return
+
+    def note(number: int, _frame: Any) -> None:
+        received.append(number)
+        if len(received) > 1:
+            raise KeyboardInterrupt
+
+    before = {n: signal.signal(n, note) for n in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield lambda: bool(received)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _row(report: Report, found: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "iteration": report.number,
+        "online_steps": report.online_steps,
+        "updates": report.updates,
+        **found,
+        "episodes": report.episodes,
+        **report.metrics,
+        "seconds": dict(report.seconds),
+    }
+
+
+def _describe(dataset: Dataset | None) -> dict[str, Any] | None:
+    if dataset is None:
+        return None
+    described = {"sha256": dataset.digest(), "transitions": len(dataset)}
+    return {**described, "provenance": dict(dataset.provenance)}
+
+
+def _name(value: Any) -> str:
+    return str(getattr(value, "__qualname__", type(value).__qualname__))

@@ -1,0 +1,114 @@
+"""One run as data: everything it depends on, in a form that JSON holds."""
+
+import hashlib
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, Self
+
+from hyq.algorithms import Configs, configure
+from hyq.core.errors import HyqError
+from hyq.core.settings import decode_value, encode_value
+
+LONGEST_NAME = 200
+"""Characters; file systems stop at 255 bytes, and copies of a name want an ending."""
+EVALUATION = ("evaluation_episodes", "evaluate_every", "threshold", "stop_when_solved")
+"""Fields that change what is measured, not what is learned."""
+
+
+@dataclass(frozen=True)
+class RunSpec:
+    """One run of one deep algorithm. Equal specs are the same run."""
+
+    env: str | None = None
+    """Gymnasium id of the environment; `module:id` imports a module first."""
+    data: str | None = None
+    """Directory of the offline data, or a named dataset (see 'hyq data list')."""
+    algorithm: str = "hyq"
+    """What learns: see 'hyq algorithms'."""
+    preset: str = "default"
+    """Settings to start from: default, paper-montezuma, cpu-montezuma or paper-small-montezuma."""
+    seed: int = 0
+    """Chooses every random number of the run."""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """Settings of the algorithm that differ from the preset, by name."""
+    evaluation_episodes: int = 20
+    """Episodes played at every evaluation, on environments of their own; 0 for none."""
+    evaluate_every: int = 1
+    """Records between two evaluations."""
+    evaluation_epsilon: float = 0.0
+    """Chance of a random action when evaluating."""
+    threshold: float | None = None
+    """Mean return that counts as solved; its first confirmed evaluation is recorded."""
+    stop_when_solved: bool = False
+    """End the run there."""
+    wrappers: tuple[str, ...] = ()
+    """module:Class of wrappers around the environment, innermost first."""
+    env_parameters: Mapping[str, Any] = field(default_factory=dict)
+    """Parameters of the environment."""
+    processes: bool = False
+    """Step the environments in processes of their own."""
+
+    def __post_init__(self) -> None:
+        """Raise for what cannot run, before anything is made."""
+        given = {name: encode_value(value) for name, value in self.settings.items()}
+        object.__setattr__(self, "settings", given)
+        if self.seed < 0 or self.evaluation_episodes < 0 or self.evaluate_every < 1:
+            raise HyqError("seed and evaluation_episodes must not be negative, nor the period 0")
+        if self.threshold is not None and not math.isfinite(self.threshold):
+            raise HyqError(f"a threshold must be a number, got {self.threshold}")
+        if self.threshold is not None and not self.evaluation_episodes:
+            raise HyqError("a threshold is reached in evaluations: set evaluation_episodes too")
+        if self.stop_when_solved and self.threshold is None:
+            raise HyqError("stop_when_solved needs a threshold to say what solved means")
+        if not 0 <= self.evaluation_epsilon <= 1:
+            raise HyqError(f"evaluation_epsilon must lie in [0, 1], got {self.evaluation_epsilon}")
+        _ = self.configs
+
+    @property
+    def configs(self) -> Configs:
+        """Every setting, decoded."""
+        return configure(self.algorithm, self.preset, self.settings)
+
+    @property
+    def id(self) -> str:
+        """A name that tells this run from others of a suite."""
+        details = "".join(f"-{name}={value}" for name, value in self.settings.items())
+        named = ("env", "data", "algorithm", "seed", "settings", "wrappers", *EVALUATION)
+        for part in fields(self):
+            value = getattr(self, part.name)
+            usual = part.default_factory() if callable(part.default_factory) else part.default
+            if part.name not in named and value != usual:
+                details += f"-{part.name}={value}"
+        data = self.data or "no-data"
+        return as_file_name(f"{self.algorithm}-{self.env}-{data}{details}-s{self.seed}")
+
+    def encoded(self) -> dict[str, Any]:
+        """Return the spec as JSON holds it."""
+        return {name: encode_value(value) for name, value in asdict(self).items()}
+
+    @classmethod
+    def decoded(cls, encoded: Mapping[str, Any]) -> Self:
+        """Undo `encoded`; raise for what this version does not know."""
+        kinds = {part.name: _kind(part.type) for part in fields(cls)}
+        unknown = encoded.keys() - kinds.keys()
+        if unknown:
+            raise HyqError(
+                f"the run has {', '.join(sorted(unknown))}, which this version of hyq does not "
+                "know: use the version that its manifest names"
+            )
+        return cls(**{name: decode_value(name, kinds[name], v) for name, v in encoded.items()})
+
+
+def _kind(annotation: Any) -> Any:
+    """Return what decodes a field; mappings stay as they are."""
+    return dict if annotation == Mapping[str, Any] else annotation
+
+
+def as_file_name(text: str) -> str:
+    """Replace what does not belong into the name of a directory, and what is too long for one."""
+    name = "".join(c if c.isalnum() or c in "-=._" else "_" for c in text)
+    if len(name) <= LONGEST_NAME:
+        return name
+    digest = hashlib.sha256(text.encode()).hexdigest()[:16]
+    return f"{name[: LONGEST_NAME - len(digest) - 1]}-{digest}"
