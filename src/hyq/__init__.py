@@ -1,10 +1,9 @@
 """hyq: hybrid reinforcement learning, one policy from logged data and live interaction together.
 
 train: From logs and an environment to a policy, in one call.
-load_logs: Open saved logs of either kind, or those of a name.
-Dataset: Logged transitions in any order.
-Episodes: Logged episodes in the order of time.
-Episode: One of them.
+load: Open a saved dataset, or one that has a name.
+Dataset: Offline data: whole episodes, or transitions in any order.
+Episode: One episode of it.
 DeepPolicy: A learned policy, to act with, to save and to export.
 DeepConfig: Every setting of the training.
 NetworkSpec: The layers of a network, a setting.
@@ -19,14 +18,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from hyq.algos.deep_config import DeepConfig
-    from hyq.api import load_logs, train
+    from hyq.api import train
     from hyq.core.errors import HyqError
     from hyq.core.schedules import PiecewiseLinear
-    from hyq.data.dataset import Dataset
-    from hyq.data.episodes import Episode, Episodes
+    from hyq.data.dataset import Dataset, Episode
     from hyq.models.learners import AdamSettings
     from hyq.models.networks import NetworkSpec
     from hyq.models.policy import DeepPolicy
+    from hyq.runs.deep_data import load
 
 __all__ = [
     "AdamSettings",
@@ -34,11 +33,10 @@ __all__ = [
     "DeepConfig",
     "DeepPolicy",
     "Episode",
-    "Episodes",
     "HyqError",
     "NetworkSpec",
     "PiecewiseLinear",
-    "load_logs",
+    "load",
     "train",
 ]
 
@@ -47,12 +45,11 @@ _HOMES = {
     "Dataset": "hyq.data.dataset",
     "DeepConfig": "hyq.algos.deep_config",
     "DeepPolicy": "hyq.models.policy",
-    "Episode": "hyq.data.episodes",
-    "Episodes": "hyq.data.episodes",
+    "Episode": "hyq.data.dataset",
     "HyqError": "hyq.core.errors",
     "NetworkSpec": "hyq.models.networks",
     "PiecewiseLinear": "hyq.core.schedules",
-    "load_logs": "hyq.api",
+    "load": "hyq.runs.deep_data",
     "train": "hyq.api",
 }
 

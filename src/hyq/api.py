@@ -16,17 +16,15 @@ from hyq.algos.hyq_dqn import Objective, Report, Training
 from hyq.core.errors import HyqError
 from hyq.core.seeding import Streams
 from hyq.data.dataset import Dataset
-from hyq.data.episodes import Episodes
-from hyq.data.logs import Logs
 from hyq.envs.make import EnvFactory, VectorEnv, make_lanes
 from hyq.models.policy import DeepPolicy, check_free_for_policy
 from hyq.rollout import lanes_to_play, play
-from hyq.runs.deep_data import fitting, named_logs
+from hyq.runs.deep_data import fitting, load
 
 
 def train(
     env: str | EnvFactory,
-    data: Logs | Path | str | None = None,
+    data: Dataset | Path | str | None = None,
     online_steps: int = 50_000,
     *,
     algorithm: str = "hyq",
@@ -49,7 +47,7 @@ def train(
 
     Args:
         env: A Gymnasium id, or a function that makes the environment. Actions must be discrete.
-        data: Logs, the directory they were saved in, a named dataset (see 'hyq data list'), or
+        data: A dataset, the directory it was saved in, a named dataset (see 'hyq data list'), or
             None to learn online only (then beta must be 0, and there is no pretraining).
         online_steps: Steps to take in the environment.
         algorithm: 'hyq' or a baseline: 'dqn', 'offline', 'bc', 'cql', 'dqfd', 'iql'.
@@ -128,17 +126,10 @@ def train(
     return policy
 
 
-def load_logs(data: Path | str, seed: int = 0) -> Logs:
-    """Open saved logs of either kind, or make those of a name (see 'hyq data list') by a seed."""
-    return named_logs(str(data), seed)
-
-
-def _logs(data: Logs | Path | str | None, seed: int) -> Logs | None:
-    logs = load_logs(data, seed) if isinstance(data, Path | str) else data
-    if not isinstance(logs, Dataset | Episodes | None):
-        raise HyqError(
-            f"data must be a hyq.Dataset, hyq.Episodes or where they are, not {type(logs).__name__}"
-        )
+def _logs(data: Dataset | Path | str | None, seed: int) -> Dataset | None:
+    logs = load(data, seed) if isinstance(data, Path | str) else data
+    if not isinstance(logs, Dataset | None):
+        raise HyqError(f"data must be a hyq.Dataset or where it is, not {type(logs).__name__}")
     return logs
 
 

@@ -55,7 +55,7 @@ def log(env: BatchedEnv, behaviour: Behaviour, environment: str, **parameters: i
     parts = [rows for rows, _ in lockstep(env, behaviour, env.horizon, seed=3)]
     step = np.repeat(np.arange(env.horizon), env.num_envs)
     provenance = {"environment": environment, "parameters": parameters}
-    return Dataset(Transitions.concatenate(parts), step, provenance)
+    return Dataset.from_transitions(Transitions.concatenate(parts), step, provenance)
 
 
 def uniform(actions: int, seed: int = 0) -> Behaviour:
@@ -351,7 +351,9 @@ def test_the_lock_datasets_are_ranked_as_hyq_finds_them(tmp_path: Path) -> None:
         lock_dataset(lock, kind, 20_000).save(tmp_path / kind)
     env = CombinationLockVector(2000, **lock_parameters(lock))
     made = log(env, uniform(10), "")
-    Dataset(made.transitions, made.step, lock_provenance(lock)).save(tmp_path / "uniform")
+    Dataset.from_transitions(made.transitions, made.step, lock_provenance(lock)).save(
+        tmp_path / "uniform"
+    )
     save_policy(tmp_path / "pi", expert(lock))
     kinds: tuple[FeatureKind, ...] = ("network", "raw")
     for kind in kinds:
@@ -395,7 +397,7 @@ def test_episodes_are_put_together_again(tmp_path: Path) -> None:
     data.save(tmp_path / "ordered")
     rng = np.random.default_rng(0)
     order = np.concatenate([h * 200 + rng.permutation(200) for h in range(6)])
-    Dataset(data.transitions[order], data.step, {}).save(tmp_path / "shuffled")
+    Dataset.from_transitions(data.transitions[order], data.step, {}).save(tmp_path / "shuffled")
     exact = data.transitions.reward.reshape(6, 200).sum(axis=0)
     for name in ("ordered", "shuffled"):
         found = inspect_dataset(tmp_path / name)

@@ -10,7 +10,7 @@ import pytest
 
 from hyq.core.errors import HyqError
 from hyq.core.files import file_digest, read_json, write_json
-from hyq.data.episodes import Episodes
+from hyq.data.dataset import Dataset
 from hyq.data.minari import export_minari
 from hyq.envs.montezuma import Montezuma
 from hyq.experts.montezuma import Recording
@@ -87,7 +87,7 @@ def kept(cache: Path) -> list[Path]:
 
 def test_load_renders_once_and_then_reads_the_cache(recordings: Path, tmp_path: Path) -> None:
     rendered = load("montezuma/hard", recordings, tmp_path)
-    assert isinstance(rendered, Episodes)
+    assert isinstance(rendered, Dataset)
     assert len(rendered) == SIZE
     assert not rendered.terminated.any()
     (place,) = kept(tmp_path)
@@ -101,7 +101,7 @@ def test_of_two_first_users_one_renders_and_the_other_waits(
 ) -> None:
     render, rendered = Recordings.render, []
 
-    def slowly(*args: Any) -> Episodes:
+    def slowly(*args: Any) -> Dataset:
         rendered.append(args)
         time.sleep(0.3)
         return render(*args)
@@ -117,13 +117,13 @@ def test_of_two_first_users_one_renders_and_the_other_waits(
 def test_data_that_somebody_else_kept_meanwhile_is_taken(
     recordings: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    save = Episodes.save
+    save = Dataset.save
 
-    def too_late(episodes: Episodes, path: Path) -> None:
+    def too_late(episodes: Dataset, path: Path) -> None:
         save(episodes, path)
         save(episodes, path)
 
-    monkeypatch.setattr(Episodes, "save", too_late)
+    monkeypatch.setattr(Dataset, "save", too_late)
     assert len(load("montezuma/hard", recordings, tmp_path)) == SIZE
 
 
