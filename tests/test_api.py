@@ -116,7 +116,7 @@ def test_without_evaluations_the_last_policy_is_returned(monkeypatch: pytest.Mon
 def test_the_environment_is_refused_before_the_logs_are_loaded(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(api, "named_logs", lambda *_: pytest.fail("time was spent on the logs"))
+    monkeypatch.setattr(api, "load", lambda *_: pytest.fail("time was spent on the logs"))
     with pytest.raises(hyq.HyqError, match="discrete actions"):
         hyq.train("Pendulum-v1", "montezuma/hard")
 
@@ -162,7 +162,7 @@ def test_wrappers_of_the_logs_are_named_where_the_environment_lacks_them() -> No
     logs = chain_logs()
     wrapped = hyq.Dataset.of(logs, {"wrappers": ["some:Wrapper"]})
     brief: dict[str, Any] = {"online_steps": 64, "evaluation_episodes": 0}
-    with pytest.raises(hyq.HyqError, match=r"shape \(4,\).*logs were made with wrappers some:Wra"):
+    with pytest.raises(hyq.HyqError, match=r"shape \(4,\).*data was made with wrappers some:Wra"):
         hyq.train("MountainCar-v0", wrapped, **brief)
     with pytest.raises(hyq.HyqError, match=r"shape \(4,\).*give logs of this environment"):
         hyq.train("MountainCar-v0", logs, **brief)

@@ -116,7 +116,7 @@ def test_run_report_and_data_go_together(
         (["data", "make", "lock", "--kind", "occupancy", "--size", "5"], "at least 100"),
         (
             ["run", "deep", "--env", "MiniGrid-DoorKey-5x5-v0", "--data", "doorkey/half"],
-            "the logs were made with wrappers minigrid.wrappers:FullyObsWrapper minigrid.w",
+            "the data was made with wrappers minigrid.wrappers:FullyObsWrapper minigrid.w",
         ),
     ],
 )

@@ -18,6 +18,7 @@ from hyq.core.errors import HyqError
 from hyq.core.schedules import PiecewiseLinear, schedule
 from hyq.core.seeding import Streams
 from hyq.core.types import Array, FloatArray, IntArray, Transitions
+from hyq.data.columns import only_column
 from hyq.data.dataset import Dataset, Episode
 from hyq.data.fits import check_fits
 from hyq.data.hybrid import Batch, HybridReplay, MixForm
@@ -277,19 +278,8 @@ def test_rewards_are_compressed_for_learning_and_reported_raw() -> None:
 
 def test_transitions_without_order_are_prepared_as_episodes_are() -> None:
     """Actions count from 0, rewards are compressed, and an episode that terminated has no more."""
-    rows = Transitions.concatenate(
-        [
-            Transitions(
-                e.observation[:-1],
-                e.action,
-                e.reward,
-                1.0 - np.append(np.zeros(len(e.action) - 1), e.terminated).astype(np.float32),
-                e.observation[1:],
-            )
-            for e in chain_logs(20, 0.8, first_action=3)
-        ]
-    )
-    logs = Dataset.from_transitions(rows, np.zeros(len(rows), np.int64), {})
+    rows = chain_logs(20, 0.8, first_action=3).by_step().transitions
+    logs = Dataset.from_transitions(rows, np.zeros(len(rows), np.int64))
     config = replace(SMALL, reward="signed-log", online_steps=0, beta=schedule(1))
     lanes = make_lanes(Chain, 2, first_action=3)
     training, spy = spied(config, lanes, logs)
@@ -616,15 +606,9 @@ def changed(**columns: Any) -> Dataset:
 
 def as_dataset() -> Dataset:
     episode = next(iter(CARTPOLE))
+    seen = only_column(episode.observation)
     steps = len(episode.action)
-    rows = Transitions(
-        episode.observation[:-1],
-        episode.action,
-        episode.reward,
-        np.ones(steps, np.float32),
-        episode.observation[1:],
-    )
-    return Dataset.from_transitions(rows, np.zeros(steps, np.int64), {})
+    return Dataset.from_arrays(seen[:-1], episode.action, episode.reward, seen[1:], np.zeros(steps))
 
 
 def test_transitions_without_order_serve_as_logs() -> None:
@@ -758,7 +742,12 @@ NO_ACTION = np.zeros_like(CARTPOLE.action)
             ),
             "outside",
         ),
-        (lambda: changed(action=NO_ACTION + 0.5), "integers"),
+        (
+            lambda: Training(
+                SMALL, make_lanes("CartPole-v1", 2), changed(action=NO_ACTION + 0.5), Streams(0)
+            ),
+            "no actions of Discrete",
+        ),
         (lambda: changed(reward=CARTPOLE.reward * np.nan), "NaN"),
         (lambda: changed(observation=np.asarray(CARTPOLE.observation) * np.inf), "NaN"),
         (lambda: Training(SMALL, make_lanes("CartPole-v1", 3), CARTPOLE, Streams(0)), "lanes"),

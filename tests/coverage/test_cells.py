@@ -12,9 +12,9 @@ from hyq.coverage.cells import (
     DISCOUNT,
     Best,
     CellCoverage,
-    CellLog,
+    CellData,
+    Grid,
     cell_coverage,
-    make_cells,
     ranked,
 )
 from hyq.coverage.estimate import Interval
@@ -40,9 +40,9 @@ def mixture(share: float, seed: int, *, length: int = 40, episodes: int = 100) -
     return Dataset.of(expert + other, {})
 
 
-def read(**logs: Dataset) -> list[CellLog]:
-    cells = make_cells(list(logs.values()))
-    return [CellLog.of(name, one, cells) for name, one in logs.items()]
+def read(**logs: Dataset) -> list[CellData]:
+    cells = Grid.of(list(logs.values()))
+    return [CellData.of(name, one, cells) for name, one in logs.items()]
 
 
 @pytest.mark.parametrize("share", [1.0, 0.8, 0.5, 0.1])
@@ -59,8 +59,8 @@ def test_c_is_the_root_of_one_over_the_share(share: float) -> None:
 @pytest.mark.parametrize("share", [1.0, 0.5, 0.0])
 def test_data_is_held_against_a_policy_that_plays(share: float) -> None:
     (log,) = read(data=mixture(share, seed=1))
-    cells = make_cells([mixture(0.5, seed=1)])
-    own = CellLog.played("policy", mixture(1.0, seed=2, episodes=20), cells)
+    cells = Grid.of([mixture(0.5, seed=1)])
+    own = CellData.played("policy", mixture(1.0, seed=2, episodes=20), cells)
     found = cell_coverage(log, Best.played(own, [log]))
     assert found.share == 0.0, "the data has none of its very episodes"
     if share:
@@ -74,7 +74,7 @@ def test_data_is_held_against_a_policy_that_plays(share: float) -> None:
 def test_a_policy_that_repeats_itself_has_still_played() -> None:
     (log,) = read(data=mixture(0.5, seed=1))
     same = Dataset.of([logged(np.arange(4), 0, 1.0)] * 5, {})
-    own = CellLog.played("policy", same, make_cells([mixture(0.5, seed=1)]))
+    own = CellData.played("policy", same, Grid.of([mixture(0.5, seed=1)]))
     best = Best.played(own, [log])
     assert len(best.visits) == 5
     assert cell_coverage(own, best).transfer.value == pytest.approx(1.0)
@@ -240,7 +240,7 @@ def test_episodes_that_are_shared_are_pooled_once() -> None:
 def test_too_few_good_episodes_say_nothing() -> None:
     (log,) = read(data=mixture(0.02, 9))
     few = dict(zip(log.keys[:2], log.visits, strict=False))
-    found = cell_coverage(log, Best(few, few, log.actions, 10, 10, 9))
+    found = cell_coverage(log, Best(few, few, len(log.actions), 10, 10, 9))
     assert not found.known
     known = cell_coverage(log, Best.of([log]))
     order, steps = ranked([found, known])
@@ -248,21 +248,47 @@ def test_too_few_good_episodes_say_nothing() -> None:
     assert isinstance(found.transfer, Interval)
 
 
-def test_pictures_that_look_alike_share_a_cell() -> None:
+def test_images_that_look_alike_share_a_cell() -> None:
     room = np.zeros((84, 84), np.uint8)
     room[40:, :] = 130
     noisy, moved = room.copy(), room.copy()
     noisy[3, 3] = 9
     room[20:30, 20:30], noisy[20:30, 20:30], moved[20:30, 50:60] = 250, 250, 250
-    pictures = np.stack([room, noisy, moved])
-    episode = Episode(pictures, np.zeros(2, int), np.zeros(2, np.float32), True)
-    cells = make_cells([Dataset.of([episode], {})])(pictures)
+    images = np.stack([room, noisy, moved])
+    episode = Episode(images, np.zeros(2, int), np.zeros(2, np.float32), True)
+    cells = Grid.of([Dataset.of([episode], {})]).place(images)
     assert cells[0] == cells[1] != cells[2]
-    colour = make_cells([Dataset.of([episode], {})])(np.repeat(pictures[..., None], 3, axis=-1))
+    colour = Grid.of([Dataset.of([episode], {})]).place(np.repeat(images[..., None], 3, axis=-1))
     assert colour[0] == colour[1] != colour[2]
 
 
 def test_unlike_observations_are_not_compared() -> None:
     flat = [Episode(np.zeros((3, 5), np.float32), np.zeros(2, int), np.zeros(2, np.float32), True)]
     with pytest.raises(HyqError, match="one shape"):
-        make_cells([mixture(0.5, 1), Dataset.of(flat, {})])
+        Grid.of([mixture(0.5, 1), Dataset.of(flat, {})])
+
+
+def driving(seed: int, steering: float) -> Dataset:
+    """Return episodes with dictionary observations, whose actions are points on a line."""
+    rng = np.random.default_rng(seed)
+
+    def one() -> Episode:
+        state = rng.integers(4, size=21)
+        seen: dict[str, Array] = {"state": STATES[state], "parity": state[:, None] % 2}
+        action = np.full((20, 1), steering) + rng.uniform(-0.1, 0.1, (20, 1))
+        return Episode(seen, action, np.full(20, steering, np.float32), True)
+
+    return Dataset.of([one() for _ in range(30)], {})
+
+
+def test_dictionaries_and_vectors_of_actions_have_cells() -> None:
+    """Half of the data steers left and earns less: C of the best is the root of two."""
+    left, right = driving(1, 0.0), driving(2, 1.0)
+    (data,) = read(data=Dataset.of([*left, *right], {}))
+    found = cell_coverage(data, Best.of([data]))
+    assert len(data.actions) == 2  # of three bins, the middle one is empty
+    assert len(np.unique(np.concatenate(data.places))) == 4
+    assert found.transfer.value == pytest.approx(math.sqrt(2), rel=0.05)
+    assert found.unseen == found.untried == 0.0
+    (alone,) = read(data=right)
+    assert cell_coverage(alone, Best.of([alone])).transfer.value == pytest.approx(1, rel=0.05)

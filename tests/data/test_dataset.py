@@ -447,7 +447,8 @@ def test_flags_may_be_numbers() -> None:
 
 
 def test_transitions_with_a_discount_in_between_are_refused() -> None:
-    rows = Transitions(*(np.zeros(3) for _ in range(3)), np.array([0, 0.5, 1]), np.zeros(3))
+    zeros = np.zeros(3)
+    rows = Transitions(zeros, zeros, zeros, np.array([0, 0.5, 1]), zeros)
     with pytest.raises(HyqError, match="0 where an episode terminated, 1 elsewhere"):
         Dataset.from_transitions(rows, np.zeros(3, int))
 
@@ -520,7 +521,7 @@ def test_rows_sorted_by_step_are_not_copied(tmp_path: Path) -> None:
 
 
 def test_dictionaries_have_no_view_by_step() -> None:
-    with pytest.raises(HyqError, match="one array, not {../camera"):
+    with pytest.raises(HyqError, match=r"one array, not \{\.\./camera"):
         Dataset(**columns("dictionary")).by_step()
 
 
@@ -595,7 +596,7 @@ VECTOR = gym.spaces.Box(-9, 9, (4,), np.float32)
             gym.spaces.Dict(
                 {"position": gym.spaces.Box(5, 9, (4,), np.float32), "../camera": IMAGE}
             ),
-            r"observation\['position'\] reaches .* in dimension 0, where the environment has 5 to 9",
+            r"observation\['position'\] reaches .* in dimension 0, where .* has 5 to 9",
         ),
     ],
 )

@@ -5,11 +5,13 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import pytest
 
 from hyq.core.errors import HyqError
 from hyq.core.files import file_digest, read_json, write_json
+from hyq.data.columns import only_column
 from hyq.data.dataset import Dataset
 from hyq.data.minari import export_minari
 from hyq.envs.montezuma import Montezuma
@@ -48,16 +50,17 @@ def recordings(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_rendering_shows_what_the_environment_shows() -> None:
     recording = first(Recordings.load().random, 150)[0]
     (episode,) = render([recording])
+    images = only_column(episode.observation)
     env = Montezuma(stack=1)
     observation, info = env.reset(seed=recording.seed)
     for t, action in enumerate(recording.actions):
-        np.testing.assert_array_equal(episode.observation[t], observation[0])
+        np.testing.assert_array_equal(images[t], observation[0])
         lives = info["lives"]
         observation, reward, terminated, _, info = env.step(action)
         assert episode.reward[t] == reward
         assert episode.life_lost is not None
         assert episode.life_lost[t] == (info["lives"] < lives)
-    np.testing.assert_array_equal(episode.observation[-1], observation[0])
+    np.testing.assert_array_equal(images[-1], observation[0])
     assert episode.terminated == terminated
 
 
@@ -213,7 +216,8 @@ def test_export_to_minari_loses_nothing(
     pytest.importorskip("minari")
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "minari"))
     episodes = Recordings.load(recordings).render("hard")
-    exported = export_minari(episodes, "hyq/test-v0", actions=18)
+    images, actions = gym.spaces.Box(0, 255, (84, 84), np.uint8), gym.spaces.Discrete(18)
+    exported = export_minari(episodes, "hyq/test-v0", images, actions)
     for one, found in zip(episodes, exported.iterate_episodes(), strict=True):
         np.testing.assert_array_equal(one.observation, found.observations)
         np.testing.assert_array_equal(one.action, found.actions)
@@ -221,7 +225,7 @@ def test_export_to_minari_loses_nothing(
         np.testing.assert_array_equal(one.life_lost, found.infos["life_lost"][1:])
         assert bool(found.terminations[-1]) == one.terminated
         assert bool(found.truncations[-1]) != one.terminated
-    with pytest.raises(HyqError, match="is none of the 2 from 1 on"):
-        export_minari(episodes, "hyq/other-v0", actions=2, first_action=1)
+    with pytest.raises(HyqError, match="outside Discrete"):
+        export_minari(episodes, "hyq/other-v0", images, gym.spaces.Discrete(2, start=1))
     with pytest.raises(HyqError, match="Minari refused"):
-        export_minari(episodes, "hyq/test-v0", actions=18)
+        export_minari(episodes, "hyq/test-v0", images, actions)

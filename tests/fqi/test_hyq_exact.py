@@ -65,7 +65,7 @@ def value_in(variant: Variant, functions: tuple[FiniteFunction, ...]) -> float:
 def test_offline_fqi_fails_on_one_of_the_two_mdps(order: tuple[int, int]) -> None:
     family = adversarial_class(order)
     functions, report = fitted_q_iteration(
-        covering_data(),
+        covering_data().by_step(),
         OnlineStore(),
         family,
         HyQConfig(collection="q-type"),

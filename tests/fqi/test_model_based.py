@@ -93,8 +93,8 @@ def test_the_linear_model_earns_nothing_after_a_termination() -> None:
 def test_planning_in_a_tabular_model_is_fitted_q_iteration() -> None:
     """Certainty equivalence: on one set of data the two are the same computation."""
     env = make_tabular_vector(60)
-    offline, more = logged(env, 1), logged(env, 2)
-    online = OnlineStore((tuple(more.by_step().at(h) for h in range(5)),))
+    offline, more = logged(env, 1).by_step(), logged(env, 2).by_step()
+    online = OnlineStore((tuple(more.at(h) for h in range(5)),))
     planned, share = plan(offline, online, TabularModel(5, 3), ModelBasedConfig(offline_share=0.3))
     family = TabularClass(5, 3)
     fitted, _ = fitted_q_iteration(
@@ -111,7 +111,7 @@ def test_the_offline_share_changes_what_is_learned() -> None:
     online = OnlineStore(((rows(*[(0, 0, 0.0, 0.0, 0)] * 9),),))
     for share, expected in ((0.0, 0.0), (0.25, 0.25), (0.5, 0.5), (1.0, 1.0), (None, 0.25)):
         config = ModelBasedConfig(offline_share=share)
-        [function], realised = plan(offline, online, TabularModel(1, 1), config)
+        [function], realised = plan(offline.by_step(), online, TabularModel(1, 1), config)
         assert function.table[0, 0] == pytest.approx(expected)
         assert realised == pytest.approx(expected)
 

@@ -76,7 +76,8 @@ class Grid:
     @classmethod
     def of(cls, datasets: Sequence[Dataset]) -> "Grid":
         """Choose cells for datasets of one kind."""
-        if len({(described(one.observation), described(one.action)) for one in datasets}) != 1:
+        kinds = {(one.action.shape[1:], one.action.dtype.kind) for one in datasets}
+        if len(kinds) != 1 or len({described(one.observation) for one in datasets}) != 1:
             raise HyqError(
                 "datasets can be compared when their observations and actions are of one shape "
                 "and type"
@@ -321,8 +322,8 @@ def _untried(places: Sequence[IntArray], actions: int, tried: IntArray) -> float
     cells, numbered = np.unique(np.concatenate(places), return_inverse=True)
     times = np.bincount(numbered, _discounted(places, DISCOUNT))
     at = np.minimum(np.searchsorted(cells, tried), len(cells) - 1)
-    found = float(times[at[cells[at] == tried]].sum())
-    return 1.0 - found / (times.sum() * actions)
+    missing = actions - np.bincount(at[cells[at] == tried], minlength=len(cells))
+    return float(times @ missing / (times.sum() * actions))
 
 
 def _discounted(rows: Sequence[IntArray], discount: float) -> FloatArray:
