@@ -37,7 +37,7 @@ from hyq.algos.hyq_dqn import Training
 from hyq.core.files import write_json
 from hyq.core.schedules import schedule
 from hyq.core.seeding import Streams
-from hyq.data.episodes import Episode, Episodes
+from hyq.data.dataset import Dataset, Episode
 from hyq.data.priorities import Priorities
 from hyq.data.replay import Replay
 from hyq.envs.make import VectorEnv, make_lanes
@@ -110,7 +110,7 @@ def lanes_of(problem: Problem, threads: int) -> VectorEnv:
     return make_lanes("hyq/Montezuma-v0", 8, stack=1, num_threads=threads)
 
 
-def random_logs(problem: Problem, transitions: int = 10_000) -> Episodes:
+def random_logs(problem: Problem, transitions: int = 10_000) -> Dataset:
     """Record random play, for the offline share."""
     env, rng = lanes_of(problem, 1), np.random.default_rng(0)
     steps = transitions // env.num_envs
@@ -132,7 +132,7 @@ def random_logs(problem: Problem, transitions: int = 10_000) -> Episodes:
         frames = np.array([row[lane] for row in seen])
         acts, pay = (np.array([row[lane] for row in rows]) for rows in (actions, rewards))
         episodes.append(Episode(frames, acts, pay.astype(np.float32), terminated=False))
-    return Episodes.of(episodes, {"behaviour": "random"})
+    return Dataset.of(episodes, {"behaviour": "random"})
 
 
 def measure(

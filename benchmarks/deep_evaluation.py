@@ -24,8 +24,8 @@ import hyq
 from hyq.core.seeding import Streams
 from hyq.core.types import Array, FloatArray
 from hyq.coverage.deep_fqe import GAMMA, WIDER, deep_evaluation
-from hyq.data.episodes import Episode, Episodes
-from hyq.experts.scripted import scripted_logs
+from hyq.data.dataset import Dataset, Episode
+from hyq.experts.scripted import scripted_dataset
 from hyq.models.policy import DeepPolicy
 
 EPISODES, LIMIT = 200, 1000
@@ -73,13 +73,13 @@ OTHERS = (
 """Judged besides every policy on logs of the kind half."""
 
 
-def logs_of(problem: str, kind: str, seed: int) -> Episodes:
+def logs_of(problem: str, kind: str, seed: int) -> Dataset:
     if problem == "cartpole":
         return cartpole_logs(NOISE[kind], 10_000, seed)
-    return scripted_logs(problem, SCRIPTED[kind], seed)
+    return scripted_dataset(problem, SCRIPTED[kind], seed)
 
 
-def cartpole_logs(noise: tuple[float, ...], transitions: int, seed: int) -> Episodes:
+def cartpole_logs(noise: tuple[float, ...], transitions: int, seed: int) -> Dataset:
     """Push to the side where the pole is falling, but for random actions."""
     env, episodes = gym.make(ENVS["cartpole"]), []
     for part, chance in enumerate(noise):
@@ -97,7 +97,7 @@ def cartpole_logs(noise: tuple[float, ...], transitions: int, seed: int) -> Epis
             left, number = left - len(actions), number + 1
             earned = np.array(rewards, np.float32)
             episodes.append(Episode(np.array(observations), np.array(actions), earned, ended))
-    return Episodes.of(episodes, {"env": ENVS["cartpole"]})
+    return Dataset.of(episodes, {"env": ENVS["cartpole"]})
 
 
 def played(env: str, policy: DeepPolicy) -> FloatArray:

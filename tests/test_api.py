@@ -18,7 +18,7 @@ from hyq.core.types import FloatArray
 from hyq.data.hybrid import Batch
 
 
-def chain_logs() -> hyq.Episodes:
+def chain_logs() -> hyq.Dataset:
     rng = np.random.default_rng(0)
     env = gym.make("CartPole-v1")
     episodes = []
@@ -32,7 +32,7 @@ def chain_logs() -> hyq.Episodes:
             done = terminated or truncated
         rewards = np.ones(len(actions), np.float32)
         episodes.append(hyq.Episode(np.array(seen), np.array(actions), rewards, terminated))
-    return hyq.Episodes.of(episodes, {})
+    return hyq.Dataset.of(episodes, {})
 
 
 def test_train_returns_the_best_policy_and_reports_on_the_way() -> None:
@@ -116,7 +116,7 @@ def test_without_evaluations_the_last_policy_is_returned(monkeypatch: pytest.Mon
 def test_the_environment_is_refused_before_the_logs_are_loaded(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(api, "named_logs", lambda *_: pytest.fail("time was spent on the logs"))
+    monkeypatch.setattr(api, "load", lambda *_: pytest.fail("time was spent on the logs"))
     with pytest.raises(hyq.HyqError, match="discrete actions"):
         hyq.train("Pendulum-v1", "montezuma/hard")
 
@@ -152,17 +152,17 @@ def test_mistakes_are_named() -> None:
 
 
 def test_logs_may_be_loaded_by_name() -> None:
-    logs = hyq.load_logs("mountaincar/half")
+    logs = hyq.load("mountaincar/half")
     assert logs.provenance["env"] == "MountainCar-v0"
     with pytest.raises(hyq.HyqError, match="no dataset 'mountaincar/most'"):
-        hyq.load_logs("mountaincar/most")
+        hyq.load("mountaincar/most")
 
 
 def test_wrappers_of_the_logs_are_named_where_the_environment_lacks_them() -> None:
     logs = chain_logs()
-    wrapped = hyq.Episodes.of(logs, {"wrappers": ["some:Wrapper"]})
+    wrapped = hyq.Dataset.of(logs, {"wrappers": ["some:Wrapper"]})
     brief: dict[str, Any] = {"online_steps": 64, "evaluation_episodes": 0}
-    with pytest.raises(hyq.HyqError, match=r"shape \(4,\).*logs were made with wrappers some:Wra"):
+    with pytest.raises(hyq.HyqError, match=r"shape \(4,\).*data was made with wrappers some:Wra"):
         hyq.train("MountainCar-v0", wrapped, **brief)
     with pytest.raises(hyq.HyqError, match=r"shape \(4,\).*give logs of this environment"):
         hyq.train("MountainCar-v0", logs, **brief)

@@ -13,7 +13,6 @@ import pytest
 from hyq.cli import VERBS, main, summary
 from hyq.commands import data_lock
 from hyq.data.dataset import Dataset
-from hyq.data.episodes import Episodes
 
 QUICK = ["--horizon", "6", "--offline-samples", "6000"]
 
@@ -117,7 +116,7 @@ def test_run_report_and_data_go_together(
         (["data", "make", "lock", "--kind", "occupancy", "--size", "5"], "at least 100"),
         (
             ["run", "deep", "--env", "MiniGrid-DoorKey-5x5-v0", "--data", "doorkey/half"],
-            "the logs were made with wrappers minigrid.wrappers:FullyObsWrapper minigrid.w",
+            "the data was made with wrappers minigrid.wrappers:FullyObsWrapper minigrid.w",
         ),
     ],
 )
@@ -192,7 +191,7 @@ def test_an_environment_may_lie_in_the_working_directory(
 def test_saved_episodes_are_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     end = np.array([False, False, True, False])
     seen = np.zeros((4, 2), np.float32)
-    logs = Episodes.from_arrays(seen, np.zeros(4, int), np.ones(4), seen, end, ~end & False)
+    logs = Dataset.from_arrays(seen, np.zeros(4, int), np.ones(4), seen, end, ~end & False)
     logs.save(tmp_path / "logs")
     assert main(["data", "show", str(tmp_path / "logs")]) == 0
     said = " ".join(capsys.readouterr().out.split())

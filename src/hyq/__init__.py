@@ -1,14 +1,11 @@
 """hyq: hybrid reinforcement learning, one policy from logged data and live interaction together.
 
-train: From logs and an environment to a policy, in one call.
-load_logs: Open saved logs of either kind, or those of a name.
-Dataset: Logged transitions in any order.
-Episodes: Logged episodes in the order of time.
-Episode: One of them.
-DeepPolicy: A learned policy, to act with, to save and to export.
-DeepConfig: Every setting of the training.
-NetworkSpec: The layers of a network, a setting.
-AdamSettings: The optimiser, a setting.
+train: From data and an environment to a policy, in one call.
+resume: Go on with a run that was interrupted.
+load: Open saved offline data, or make the dataset of a name.
+Dataset: Logged episodes, or transitions in any order.
+Episode: One logged episode.
+Policy: A learned policy, to act with, to save and to export.
 PiecewiseLinear: A setting that changes with the steps.
 HyqError: A mistake the user can mend.
 """
@@ -18,41 +15,32 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from hyq.algos.deep_config import DeepConfig
-    from hyq.api import load_logs, train
+    from hyq.api import resume, train
     from hyq.core.errors import HyqError
     from hyq.core.schedules import PiecewiseLinear
-    from hyq.data.dataset import Dataset
-    from hyq.data.episodes import Episode, Episodes
-    from hyq.models.learners import AdamSettings
-    from hyq.models.networks import NetworkSpec
-    from hyq.models.policy import DeepPolicy
+    from hyq.data.dataset import Dataset, Episode
+    from hyq.policy import Policy
+    from hyq.runs.deep_data import load
 
 __all__ = [
-    "AdamSettings",
     "Dataset",
-    "DeepConfig",
-    "DeepPolicy",
     "Episode",
-    "Episodes",
     "HyqError",
-    "NetworkSpec",
     "PiecewiseLinear",
-    "load_logs",
+    "Policy",
+    "load",
+    "resume",
     "train",
 ]
 
 _HOMES = {
-    "AdamSettings": "hyq.models.learners",
     "Dataset": "hyq.data.dataset",
-    "DeepConfig": "hyq.algos.deep_config",
-    "DeepPolicy": "hyq.models.policy",
-    "Episode": "hyq.data.episodes",
-    "Episodes": "hyq.data.episodes",
+    "Episode": "hyq.data.dataset",
     "HyqError": "hyq.core.errors",
-    "NetworkSpec": "hyq.models.networks",
     "PiecewiseLinear": "hyq.core.schedules",
-    "load_logs": "hyq.api",
+    "Policy": "hyq.policy",
+    "load": "hyq.runs.deep_data",
+    "resume": "hyq.api",
     "train": "hyq.api",
 }
 

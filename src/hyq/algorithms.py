@@ -28,6 +28,7 @@ from hyq.core.schedules import schedule
 from hyq.core.seeding import Streams, torch_seed
 from hyq.core.settings import decode, encode
 from hyq.data.dataset import Dataset
+from hyq.data.fits import check_fits
 from hyq.data.replay_buffer import ReplayBuffer
 from hyq.data.sampler import MIXES, HybridSampler, OfflineShare, Source
 from hyq.networks import NetworkConfig, NetworkFactory
@@ -282,7 +283,7 @@ def build(
     frame_stack = preprocessing.config.frame_stack
     offline_source = online_source = sample = collector = explore = None
     if about.uses_data and dataset is not None:
-        # CHECKFITS
+        check_fits(dataset, *spaces)
         learned = configs.get(OfflineConfig)
         buffer = ReplayBuffer.of(
             dataset,

@@ -20,7 +20,7 @@ from hyq.data.sampler import OfflineShare
 from hyq.envs.make import EnvFactory
 from hyq.networks import NetworkFactory
 from hyq.policy import Policy
-from hyq.runs import deep_data, runner
+from hyq.runs import runner
 from hyq.runs.records import RunDirectory
 from hyq.runs.runner import Objects, Progress
 from hyq.runs.spec import RunSpec
@@ -85,8 +85,9 @@ def train(
         settings.setdefault("num_envs", env.num_envs)  # type: ignore[union-attr]
     if evaluation_episodes is None:
         evaluation_episodes = 0 if is_vector and evaluation_env is None else 10
-    if data is not None and not isinstance(data, Dataset | Path | str):
-        kind = type(data).__name__
+    given: Any = data
+    if not isinstance(given, Dataset | Path | str | None):
+        kind = type(given).__name__
         raise HyqError(f"data must be a hyq.Dataset or where one is, not a {kind}")
     spec = RunSpec(
         env if isinstance(env, str) else None,
@@ -133,11 +134,6 @@ def resume(
     run = runner.resume(Path(out), objects)
     spec = RunSpec.decoded(RunDirectory.open(Path(out)).manifest["spec"])
     return _finished(run, spec, callbacks, progress)
-
-
-def load(data: Path | str, seed: int = 0) -> Dataset:
-    """Open saved offline data, or make the dataset of a name ('hyq data list') by a seed."""
-    return deep_data.named_logs(str(data), seed)
 
 
 def _finished(

@@ -18,10 +18,10 @@ from hyq.core.errors import HyqError
 from hyq.core.schedules import PiecewiseLinear, schedule
 from hyq.core.seeding import Streams
 from hyq.core.types import Array, FloatArray, IntArray, Transitions
-from hyq.data.dataset import Dataset
-from hyq.data.episodes import Episode, Episodes
+from hyq.data.columns import only_column
+from hyq.data.dataset import Dataset, Episode
+from hyq.data.fits import check_fits
 from hyq.data.hybrid import Batch, HybridReplay, MixForm
-from hyq.data.logs import check_logs
 from hyq.data.replay import Replay
 from hyq.envs.make import make_lanes
 from hyq.models.learners import Question
@@ -46,7 +46,7 @@ SMALL = DeepConfig(
 )
 
 
-def cartpole_logs(episodes: int = 10) -> Episodes:
+def cartpole_logs(episodes: int = 10) -> Dataset:
     env, rng = gym.make("CartPole-v1"), np.random.default_rng(0)
 
     def one(seed: int) -> Episode:
@@ -59,7 +59,7 @@ def cartpole_logs(episodes: int = 10) -> Episodes:
             over = terminated or truncated
         return Episode(np.stack(observation), np.array(action), np.array(reward, np.float32), True)
 
-    return Episodes.of((one(seed) for seed in range(episodes)), {})
+    return Dataset.of((one(seed) for seed in range(episodes)), {})
 
 
 CARTPOLE = cartpole_logs()
@@ -278,19 +278,8 @@ def test_rewards_are_compressed_for_learning_and_reported_raw() -> None:
 
 def test_transitions_without_order_are_prepared_as_episodes_are() -> None:
     """Actions count from 0, rewards are compressed, and an episode that terminated has no more."""
-    rows = Transitions.concatenate(
-        [
-            Transitions(
-                e.observation[:-1],
-                e.action,
-                e.reward,
-                1.0 - np.append(np.zeros(len(e.action) - 1), e.terminated).astype(np.float32),
-                e.observation[1:],
-            )
-            for e in chain_logs(20, 0.8, first_action=3)
-        ]
-    )
-    logs = Dataset(rows, np.zeros(len(rows), np.int64), {})
+    rows = chain_logs(20, 0.8, first_action=3).by_step().transitions
+    logs = Dataset.from_transitions(rows, np.zeros(len(rows), np.int64))
     config = replace(SMALL, reward="signed-log", online_steps=0, beta=schedule(1))
     lanes = make_lanes(Chain, 2, first_action=3)
     training, spy = spied(config, lanes, logs)
@@ -611,28 +600,24 @@ def test_a_game_on_pixels_resumes_exactly(
     assert_same(whole(make), interrupted(make, 2))
 
 
-def changed(**columns: Any) -> Episodes:
+def changed(**columns: Any) -> Dataset:
     return replace(CARTPOLE, **columns)
 
 
 def as_dataset() -> Dataset:
     episode = next(iter(CARTPOLE))
+    seen = only_column(episode.observation)
     steps = len(episode.action)
-    rows = Transitions(
-        episode.observation[:-1],
-        episode.action,
-        episode.reward,
-        np.ones(steps, np.float32),
-        episode.observation[1:],
-    )
-    return Dataset(rows, np.zeros(steps, np.int64), {})
+    return Dataset.from_arrays(seen[:-1], episode.action, episode.reward, seen[1:], np.zeros(steps))
 
 
 def test_transitions_without_order_serve_as_logs() -> None:
     training, spy = spied(SMALL, make_lanes("CartPole-v1", 2), as_dataset())
     list(training.run())
     seen = np.concatenate([batch.rows.observation[: batch.offline] for batch in spy.batches])
-    assert {tuple(row) for row in seen} == {tuple(row) for row in as_dataset().at(0).observation}
+    assert {tuple(row) for row in seen} == {
+        tuple(row) for row in as_dataset().by_step().at(0).observation
+    }
     for config, says in (
         (replace(SMALL, n_step_offline=3), "give n_step_offline=1, or whole episodes"),
         (replace(SMALL, stack=2, log_end_terminates=True), "stack=1, log_end_terminates=False, or"),
@@ -713,16 +698,17 @@ def test_logs_on_another_scale_are_refused(
     seen[-1, -1] = logged[1]  # once, in the last of several blocks
     action, reward, end = np.zeros(4999, int), np.zeros(4999, np.float32), np.zeros(4999)
     logs = (
-        Episodes.of([Episode(seen, action, reward, False)], {})
+        Dataset.of([Episode(seen, action, reward, False)], {})
         if whole_episodes
         else Dataset.from_arrays(seen[:-1], action, reward, seen[1:], end)
     )
-    lanes = make_lanes(lambda: Brightness(*space), 1)
+    env = Brightness(*space)
+    spaces = env.observation_space, env.action_space
     if message is None:
-        check_logs(logs, lanes)
+        check_fits(logs, *spaces)
     else:
         with pytest.raises(HyqError, match=message) as refused:
-            check_logs(logs, lanes)
+            check_fits(logs, *spaces)
         assert "\n" not in str(refused.value)
 
 
@@ -756,7 +742,12 @@ NO_ACTION = np.zeros_like(CARTPOLE.action)
             ),
             "outside",
         ),
-        (lambda: changed(action=NO_ACTION + 0.5), "integers"),
+        (
+            lambda: Training(
+                SMALL, make_lanes("CartPole-v1", 2), changed(action=NO_ACTION + 0.5), Streams(0)
+            ),
+            "no actions of Discrete",
+        ),
         (lambda: changed(reward=CARTPOLE.reward * np.nan), "NaN"),
         (lambda: changed(observation=np.asarray(CARTPOLE.observation) * np.inf), "NaN"),
         (lambda: Training(SMALL, make_lanes("CartPole-v1", 3), CARTPOLE, Streams(0)), "lanes"),

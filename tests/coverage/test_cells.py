@@ -12,13 +12,13 @@ from hyq.coverage.cells import (
     DISCOUNT,
     Best,
     CellCoverage,
-    CellLog,
+    CellData,
+    Grid,
     cell_coverage,
-    make_cells,
     ranked,
 )
 from hyq.coverage.estimate import Interval
-from hyq.data.episodes import Episode, Episodes
+from hyq.data.dataset import Dataset, Episode
 
 STATES = np.eye(8, dtype=np.float32)
 """Observations of eight states; each falls into a cell of its own."""
@@ -31,18 +31,18 @@ def logged(states: Array, action: int, total: float) -> Episode:
     return Episode(seen, np.full(len(states), action), reward, terminated=True)
 
 
-def mixture(share: float, seed: int, *, length: int = 40, episodes: int = 100) -> Episodes:
+def mixture(share: float, seed: int, *, length: int = 40, episodes: int = 100) -> Dataset:
     """Return episodes of which a share is the expert's: in states 0 to 3 rather than 4 to 7."""
     rng = np.random.default_rng(seed)
     good = round(share * episodes)
     expert = [logged(rng.integers(4, size=length), 0, 10.0) for _ in range(good)]
     other = [logged(4 + rng.integers(4, size=length), 1, 0.0) for _ in range(episodes - good)]
-    return Episodes.of(expert + other, {})
+    return Dataset.of(expert + other, {})
 
 
-def read(**logs: Episodes) -> list[CellLog]:
-    cells = make_cells(list(logs.values()))
-    return [CellLog.of(name, one, cells) for name, one in logs.items()]
+def read(**logs: Dataset) -> list[CellData]:
+    cells = Grid.of(list(logs.values()))
+    return [CellData.of(name, one, cells) for name, one in logs.items()]
 
 
 @pytest.mark.parametrize("share", [1.0, 0.8, 0.5, 0.1])
@@ -59,8 +59,8 @@ def test_c_is_the_root_of_one_over_the_share(share: float) -> None:
 @pytest.mark.parametrize("share", [1.0, 0.5, 0.0])
 def test_data_is_held_against_a_policy_that_plays(share: float) -> None:
     (log,) = read(data=mixture(share, seed=1))
-    cells = make_cells([mixture(0.5, seed=1)])
-    own = CellLog.played("policy", mixture(1.0, seed=2, episodes=20), cells)
+    cells = Grid.of([mixture(0.5, seed=1)])
+    own = CellData.played("policy", mixture(1.0, seed=2, episodes=20), cells)
     found = cell_coverage(log, Best.played(own, [log]))
     assert found.share == 0.0, "the data has none of its very episodes"
     if share:
@@ -73,8 +73,8 @@ def test_data_is_held_against_a_policy_that_plays(share: float) -> None:
 
 def test_a_policy_that_repeats_itself_has_still_played() -> None:
     (log,) = read(data=mixture(0.5, seed=1))
-    same = Episodes.of([logged(np.arange(4), 0, 1.0)] * 5, {})
-    own = CellLog.played("policy", same, make_cells([mixture(0.5, seed=1)]))
+    same = Dataset.of([logged(np.arange(4), 0, 1.0)] * 5, {})
+    own = CellData.played("policy", same, Grid.of([mixture(0.5, seed=1)]))
     best = Best.played(own, [log])
     assert len(best.visits) == 5
     assert cell_coverage(own, best).transfer.value == pytest.approx(1.0)
@@ -86,7 +86,7 @@ def test_the_estimate_is_that_of_the_distributions() -> None:
     d, other = np.array([0.7, 0.1, 0.1, 0.1]), np.array([0.1, 0.1, 0.1, 0.7])
     expert = [logged(rng.choice(4, size=30, p=d), 0, 1.0) for _ in range(40)]
     poor = [logged(rng.choice(4, size=30, p=other), 0, 0.0) for _ in range(60)]
-    (log,) = read(data=Episodes.of(expert + poor, {}))
+    (log,) = read(data=Dataset.of(expert + poor, {}))
     found = cell_coverage(log, Best.of([log]))
     exact = math.sqrt((d**2 / (0.4 * d + 0.6 * other)).sum())
     assert found.transfer.value == pytest.approx(exact, rel=0.05)
@@ -98,7 +98,7 @@ def test_an_episode_is_no_evidence_for_itself() -> None:
     own = [np.full((31, 4), number, np.float32) for number in range(8)]
     lonely = [Episode(o, np.zeros(30, int), np.ones(30, np.float32), True) for o in own]
     for copies in (1, 2):
-        (log,) = read(data=Episodes.of(lonely * copies, {}))
+        (log,) = read(data=Dataset.of(lonely * copies, {}))
         assert cell_coverage(log, Best.of([log])).unseen == pytest.approx(1.0)
 
 
@@ -119,10 +119,10 @@ def test_data_of_one_kind_is_a_tie() -> None:
     assert step.factor.value == pytest.approx(1.0, abs=0.1)
 
 
-def roaming(seed: int, *, dimensions: int = 6, episodes: int = 30) -> Episodes:
+def roaming(seed: int, *, dimensions: int = 6, episodes: int = 30) -> Dataset:
     """Return episodes through so many dimensions that hardly two of them meet."""
     rng = np.random.default_rng(seed)
-    return Episodes.of(
+    return Dataset.of(
         [
             Episode(
                 rng.standard_normal((41, dimensions)).astype(np.float32),
@@ -169,7 +169,7 @@ def test_data_that_shows_what_else_can_be_done_comes_first() -> None:
     rng = np.random.default_rng(5)
     expert = [logged(rng.integers(4, size=40), 0, 10.0) for _ in range(50)]
     other = [logged(rng.integers(4, size=40), 1, 0.0) for _ in range(50)]
-    logs = read(expert=Episodes.of(expert, {}), half=Episodes.of(expert[:25] + other[:25], {}))
+    logs = read(expert=Dataset.of(expert, {}), half=Dataset.of(expert[:25] + other[:25], {}))
     best = Best.of(logs)
     found = {log.name: cell_coverage(log, best) for log in logs}
     assert found["expert"].transfer.value == pytest.approx(1.0, rel=0.02)
@@ -206,7 +206,7 @@ def test_what_was_tried_where_episodes_begin_counts_more() -> None:
         for k in range(4)
     ]
     early, late = ([logged(room, 1, 0.0)] for room in rooms)
-    logs = read(late=Episodes.of(expert + late, {}), early=Episodes.of(expert + early, {}))
+    logs = read(late=Dataset.of(expert + late, {}), early=Dataset.of(expert + early, {}))
     found = [cell_coverage(log, Best.of(logs)) for log in logs]
     beyond = DISCOUNT**400 / (1 + DISCOUNT**400)
     assert [one.untried for one in found] == pytest.approx([(1 - beyond) / 2, beyond / 2])
@@ -215,7 +215,7 @@ def test_what_was_tried_where_episodes_begin_counts_more() -> None:
 
 def test_what_was_tried_in_the_very_episode_alone_does_not_count() -> None:
     wandering = [logged(np.roll(np.arange(4), k), int(k == 1), 10.0) for k in range(4)]
-    (log,) = read(data=Episodes.of(wandering, {}))
+    (log,) = read(data=Dataset.of(wandering, {}))
     found = cell_coverage(log, Best.of([log]))
     # Three episodes miss nothing; the one that tried action 1 is the only one that shows it.
     assert found.untried == pytest.approx(0.5 / 4)
@@ -223,7 +223,7 @@ def test_what_was_tried_in_the_very_episode_alone_does_not_count() -> None:
 
 def test_data_of_one_good_episode_has_nothing_to_hold_it_against() -> None:
     expert = [logged(np.roll(np.arange(4), k), 0, 10.0) for k in range(3)]
-    one, _ = logs = read(one=Episodes.of(expert[:1], {}), rest=Episodes.of(expert[1:], {}))
+    one, _ = logs = read(one=Dataset.of(expert[:1], {}), rest=Dataset.of(expert[1:], {}))
     found = cell_coverage(one, Best.of(logs))
     assert found.untried == pytest.approx(1 / 3), "all that it has is the one itself"
     assert found.unseen == pytest.approx(2 / 3)
@@ -240,7 +240,7 @@ def test_episodes_that_are_shared_are_pooled_once() -> None:
 def test_too_few_good_episodes_say_nothing() -> None:
     (log,) = read(data=mixture(0.02, 9))
     few = dict(zip(log.keys[:2], log.visits, strict=False))
-    found = cell_coverage(log, Best(few, few, log.actions, 10, 10, 9))
+    found = cell_coverage(log, Best(few, few, len(log.actions), 10, 10, 9))
     assert not found.known
     known = cell_coverage(log, Best.of([log]))
     order, steps = ranked([found, known])
@@ -248,21 +248,47 @@ def test_too_few_good_episodes_say_nothing() -> None:
     assert isinstance(found.transfer, Interval)
 
 
-def test_pictures_that_look_alike_share_a_cell() -> None:
+def test_images_that_look_alike_share_a_cell() -> None:
     room = np.zeros((84, 84), np.uint8)
     room[40:, :] = 130
     noisy, moved = room.copy(), room.copy()
     noisy[3, 3] = 9
     room[20:30, 20:30], noisy[20:30, 20:30], moved[20:30, 50:60] = 250, 250, 250
-    pictures = np.stack([room, noisy, moved])
-    episode = Episode(pictures, np.zeros(2, int), np.zeros(2, np.float32), True)
-    cells = make_cells([Episodes.of([episode], {})])(pictures)
+    images = np.stack([room, noisy, moved])
+    episode = Episode(images, np.zeros(2, int), np.zeros(2, np.float32), True)
+    cells = Grid.of([Dataset.of([episode], {})]).place(images)
     assert cells[0] == cells[1] != cells[2]
-    colour = make_cells([Episodes.of([episode], {})])(np.repeat(pictures[..., None], 3, axis=-1))
+    colour = Grid.of([Dataset.of([episode], {})]).place(np.repeat(images[..., None], 3, axis=-1))
     assert colour[0] == colour[1] != colour[2]
 
 
 def test_unlike_observations_are_not_compared() -> None:
     flat = [Episode(np.zeros((3, 5), np.float32), np.zeros(2, int), np.zeros(2, np.float32), True)]
     with pytest.raises(HyqError, match="one shape"):
-        make_cells([mixture(0.5, 1), Episodes.of(flat, {})])
+        Grid.of([mixture(0.5, 1), Dataset.of(flat, {})])
+
+
+def driving(seed: int, steering: float) -> Dataset:
+    """Return episodes with dictionary observations, whose actions are points on a line."""
+    rng = np.random.default_rng(seed)
+
+    def one() -> Episode:
+        state = rng.integers(4, size=21)
+        seen: dict[str, Array] = {"state": STATES[state], "parity": state[:, None] % 2}
+        action = np.full((20, 1), steering) + rng.uniform(-0.1, 0.1, (20, 1))
+        return Episode(seen, action, np.full(20, steering, np.float32), True)
+
+    return Dataset.of([one() for _ in range(30)], {})
+
+
+def test_dictionaries_and_vectors_of_actions_have_cells() -> None:
+    """Half of the data steers left and earns less: C of the best is the root of two."""
+    left, right = driving(1, 0.0), driving(2, 1.0)
+    (data,) = read(data=Dataset.of([*left, *right], {}))
+    found = cell_coverage(data, Best.of([data]))
+    assert len(data.actions) == 2  # of three bins, the middle one is empty
+    assert len(np.unique(np.concatenate(data.places))) == 4
+    assert found.transfer.value == pytest.approx(math.sqrt(2), rel=0.05)
+    assert found.unseen == found.untried == 0.0
+    (alone,) = read(data=right)
+    assert cell_coverage(alone, Best.of([alone])).transfer.value == pytest.approx(1, rel=0.05)

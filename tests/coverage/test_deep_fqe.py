@@ -10,8 +10,7 @@ from hyq.cli import main
 from hyq.core.errors import HyqError
 from hyq.core.types import Transitions
 from hyq.coverage.deep_fqe import WIDER, DeepEvaluation, deep_evaluation
-from hyq.data.dataset import Dataset
-from hyq.data.episodes import Episode, Episodes
+from hyq.data.dataset import Dataset, Episode
 from hyq.models.networks import InputScaling, Network, NetworkSpec
 from hyq.models.policy import DeepPolicy
 
@@ -34,7 +33,7 @@ def always(
     return DeepPolicy(network, weights)
 
 
-def walk(seed: int, episodes: int = 100, right: float = 0.6, longest: int = 12) -> Episodes:
+def walk(seed: int, episodes: int = 100, right: float = 0.6, longest: int = 12) -> Dataset:
     """Log walkers who step right with chance MOVES, or left; each step costs 1 up to the goal."""
     rng = np.random.default_rng(seed)
     logged = []
@@ -51,7 +50,7 @@ def walk(seed: int, episodes: int = 100, right: float = 0.6, longest: int = 12) 
         seen = np.array(places, np.float32)[:, None]
         cost = np.full(len(actions), -1, np.float32)
         logged.append(Episode(seen, np.array(actions), cost, place == GOAL))
-    return Episodes.of(logged, {})
+    return Dataset.of(logged, {})
 
 
 def worth_of_right() -> float:
@@ -61,7 +60,7 @@ def worth_of_right() -> float:
     return worth
 
 
-def judged(policy: DeepPolicy, logs: Episodes, updates: int = 250) -> DeepEvaluation:
+def judged(policy: DeepPolicy, logs: Dataset, updates: int = 250) -> DeepEvaluation:
     return deep_evaluation(policy, logs, gamma=GAMMA, replicates=4, updates=updates)
 
 
@@ -160,7 +159,7 @@ def test_from_the_shell(
     assert main(["evaluate", str(tmp_path / "sees"), "--data", "nowhere"]) == 2
     assert "pictures" in capsys.readouterr().err
     rows = Transitions(np.zeros(4), np.zeros(4, int), np.ones(4), np.ones(4), np.zeros(4))
-    Dataset(rows, np.zeros(4, int), {}).save(tmp_path / "tuples")
+    Dataset.from_transitions(rows, np.zeros(4, int), {}).save(tmp_path / "tuples")
     assert main([*words[:-1], str(tmp_path / "tuples")]) == 2
     assert "judged on episodes" in capsys.readouterr().err
     assert main([*words[:-1], str(tmp_path / "nowhere")]) == 2

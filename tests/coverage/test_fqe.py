@@ -33,7 +33,7 @@ def log(env: TabularEnv | LinearMDPEnv, seed: int) -> Dataset:
         )
     ]
     step = np.repeat(np.arange(env.horizon), env.num_envs)
-    return Dataset(Transitions.concatenate(steps), step, {})
+    return Dataset.from_transitions(Transitions.concatenate(steps), step, {})
 
 
 def judged(tmp: Path, seed: int, episodes: int) -> tuple[Evaluation, float]:
@@ -81,7 +81,7 @@ def test_a_policy_the_data_does_not_support_is_called_out(tmp_path: Path) -> Non
         np.zeros(100),
         np.array([0, 1] * 50),
     )
-    Dataset(rows, np.zeros(100, int), {}).save(tmp_path / "data")
+    Dataset.from_transitions(rows, np.zeros(100, int), {}).save(tmp_path / "data")
     for table, share in (([[1.0, 0.0], [0.0, 1.0]], 0.5), ([[1.0, 0.0], [1.0, 0.0]], 1.0)):
         save_policy(tmp_path / f"{share}", [TabularFunction(np.array(table))])
         result = evaluate_saved(tmp_path / f"{share}", tmp_path / "data", replicates=5)
@@ -98,7 +98,7 @@ def test_an_action_that_is_taken_late_is_counted(tmp_path: Path) -> None:
     state = (np.arange(rows) >= rows - 5).astype(int)
     logged = Transitions(state, np.zeros(rows, int), np.ones(rows), np.ones(rows), state)
     twice = Transitions.concatenate([logged, logged])
-    Dataset(twice, np.repeat([0, 1], rows), {}).save(tmp_path / "data")
+    Dataset.from_transitions(twice, np.repeat([0, 1], rows), {}).save(tmp_path / "data")
     table = np.array([[1.0, 0.0, 0.0], [0.0, 0.0, 1.0]])
     save_policy(tmp_path / "policy", [TabularFunction(table)] * 2)
     result = evaluate_saved(tmp_path / "policy", tmp_path / "data", replicates=2)
@@ -160,7 +160,7 @@ def test_a_value_stays_within_what_the_rewards_can_add_up_to(tmp_path: Path) -> 
         np.ones(rows),
         100 * rng.normal(size=(rows, 4)),
     )
-    Dataset(logged, np.repeat([0, 1], rows // 2), {}).save(tmp_path / "data")
+    Dataset.from_transitions(logged, np.repeat([0, 1], rows // 2), {}).save(tmp_path / "data")
     layers = ((torch.from_numpy(rng.normal(size=(2, 4))).float(), torch.zeros(2)),)
     save_policy(tmp_path / "policy", [MLPFunction(layers, 2, (-np.inf, np.inf))] * 2)
     kept, free = (

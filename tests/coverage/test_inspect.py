@@ -1,8 +1,8 @@
 """Inspection: estimates against exact numbers, a ranking of data, and planted faults."""
 
-import json
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from gymnasium.envs.registration import EnvSpec
 
 from hyq.core.errors import HyqError
 from hyq.core.types import Array, FloatArray, IntArray, Transitions
-from hyq.coverage import scan, stream
+from hyq.coverage import inspect, scan
 from hyq.coverage.estimate import (
     Counts,
     Covariance,
@@ -30,7 +30,7 @@ from hyq.coverage.inspection import Inspection, easier
 from hyq.coverage.policy import load_policy, save_policy
 from hyq.coverage.scan import DistinctCounter, effective_dimension, row_hashes
 from hyq.coverage.support import unsupported
-from hyq.data.dataset import Dataset
+from hyq.data.dataset import Dataset, Episode
 from hyq.envs.batched import BatchedEnv
 from hyq.envs.combination_lock import CombinationLockVector, LockSpec, lock_parameters
 from hyq.envs.linear import make_linear_mdp_vector
@@ -55,7 +55,7 @@ def log(env: BatchedEnv, behaviour: Behaviour, environment: str, **parameters: i
     parts = [rows for rows, _ in lockstep(env, behaviour, env.horizon, seed=3)]
     step = np.repeat(np.arange(env.horizon), env.num_envs)
     provenance = {"environment": environment, "parameters": parameters}
-    return Dataset(Transitions.concatenate(parts), step, provenance)
+    return Dataset.from_transitions(Transitions.concatenate(parts), step, provenance)
 
 
 def uniform(actions: int, seed: int = 0) -> Behaviour:
@@ -109,7 +109,7 @@ def test_every_logged_pair_of_indices_supports(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nearly all of 900 pairs a step are logged, though a sample of a thousand rows lacks many."""
-    monkeypatch.setattr(stream, "BLOCK_BYTES", 1 << 18)  # several blocks a step
+    monkeypatch.setattr(inspect, "BLOCK_BYTES", 1 << 14)  # several blocks a step
     env = make_tabular_vector(20_000, states=150, actions=6, horizon=2)
     data = log(env, uniform(6), "hyq/Tabular-v0", states=150, actions=6, horizon=2)
     data.save(tmp_path / "data")
@@ -269,7 +269,7 @@ def short_episodes(path: Path, reach: float, second: IntArray, first: int = 0) -
         reward=np.ones(n + going),
         next_observation=first + np.repeat([1, 2, 2], [going, n - going, going]),
         terminated=np.repeat([False, True, True], [going, n - going, going]),
-        step=np.repeat([0, 1], [n, going]),
+        timestep=np.repeat([0, 1], [n, going]),
         provenance={"environment": "test/Short-v0", "parameters": {"reach": reach, "first": first}},
     )
     data.save(path)
@@ -310,7 +310,7 @@ def test_many_states_need_no_matrix(tmp_path: Path) -> None:
 
 def test_narrow_integers_do_not_wrap(tmp_path: Path) -> None:
     step = np.repeat(np.arange(40, dtype=np.uint8), 10)
-    write(tmp_path / "data", step=step, action=np.tile(np.arange(10, dtype=np.uint8), 40))
+    write(tmp_path / "data", timestep=step, action=np.tile(np.arange(10, dtype=np.uint8), 40))
     found = inspect_dataset(tmp_path / "data")
     assert [one.action_entropy for one in found.steps] == pytest.approx([math.log(10)] * 40)
     many, rng = np.arange(256, dtype=np.uint8), np.random.default_rng(0)
@@ -351,7 +351,7 @@ def test_the_lock_datasets_are_ranked_as_hyq_finds_them(tmp_path: Path) -> None:
         lock_dataset(lock, kind, 20_000).save(tmp_path / kind)
     env = CombinationLockVector(2000, **lock_parameters(lock))
     made = log(env, uniform(10), "")
-    Dataset(made.transitions, made.step, lock_provenance(lock)).save(tmp_path / "uniform")
+    replace(made, provenance=lock_provenance(lock)).save(tmp_path / "uniform")
     save_policy(tmp_path / "pi", expert(lock))
     kinds: tuple[FeatureKind, ...] = ("network", "raw")
     for kind in kinds:
@@ -395,8 +395,9 @@ def test_episodes_are_put_together_again(tmp_path: Path) -> None:
     data.save(tmp_path / "ordered")
     rng = np.random.default_rng(0)
     order = np.concatenate([h * 200 + rng.permutation(200) for h in range(6)])
-    Dataset(data.transitions[order], data.step, {}).save(tmp_path / "shuffled")
-    exact = data.transitions.reward.reshape(6, 200).sum(axis=0)
+    rows = data.by_step().transitions[order]
+    Dataset.from_transitions(rows, data.timestep).save(tmp_path / "shuffled")
+    exact = data.reward.reshape(6, 200).sum(axis=0)
     for name in ("ordered", "shuffled"):
         found = inspect_dataset(tmp_path / name)
         assert found.episodes.linked == 1.0
@@ -436,46 +437,75 @@ def test_episodes_that_earn_the_same_set_no_example(reward: float, tmp_path: Pat
 
 
 def write(path: Path, **columns: Array) -> None:
-    """Write a dataset that `Dataset` itself would refuse."""
+    """Write two steps of 200 episodes as rows without order, with some columns changed."""
     n = 400
     rng = np.random.default_rng(1)
     observation = rng.standard_normal((n, 3))
-    whole: dict[str, Array] = {
+    whole: dict[str, Any] = {
         "observation": observation,
         "action": rng.integers(3, size=n),
         "reward": rng.random(n),
-        "discount": np.repeat([1.0, 0.0], n // 2),
         "next_observation": np.concatenate([observation[n // 2 :], observation[: n // 2] + 9]),
-        "step": np.repeat([0, 1], n // 2),
-        **columns,
+        "terminated": np.repeat([False, True], n // 2),
+        "timestep": np.repeat([0, 1], n // 2),
     }
-    path.mkdir()
-    for name, column in whole.items():
-        np.save(path / f"{name}.npy", column)
-    manifest = {"format": "hyq-dataset-1", "provenance": {}, "sha256": {}}
-    (path / "manifest.json").write_text(json.dumps(manifest))
+    Dataset.from_arrays(**whole | columns).save(path)
 
 
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [
-        ("reward", np.where(np.arange(400) == 7, np.nan, 1.0), "1 rows of 'reward' have NaN"),
         ("reward", np.zeros(400), "No transition has a reward"),
-        ("discount", np.zeros(400), "Every transition is terminated"),
-        ("discount", np.where(np.arange(400) < 5, 0.0, 1.0), "goes on"),
-        ("discount", np.ones(400), "No transition is terminated"),
-        ("discount", np.full(400, 1.5), "outside [0, 1]"),
-        ("action", np.zeros(400, int), ""),
-        ("observation", np.ones((400, 3)), ""),
+        ("terminated", np.ones(400), "Every transition is terminated"),
+        ("terminated", np.arange(400) < 5, "goes on"),
+        ("terminated", np.zeros(400), "No transition is terminated"),
+        ("action", np.zeros(400, int), "At 2 of 2 steps nearly all logged actions are the same"),
+        ("observation", np.ones((400, 3)), "of the next observations are unlike any"),
     ],
 )
-def test_planted_faults_are_found(
-    tmp_path: Path, name: str, value: FloatArray, message: str
-) -> None:
-    write(tmp_path / "data", **{name: value})
-    found = inspect_dataset(tmp_path / "data")
-    assert message in messages(found)
-    assert "Files changed" in messages(found)  # the manifest has no hashes
+def test_planted_faults_are_found(tmp_path: Path, name: str, value: Array, message: str) -> None:
+    write(tmp_path / "data")
+    assert message not in messages(inspect_dataset(tmp_path / "data"))
+    write(tmp_path / "planted", **{name: value})
+    assert message in messages(inspect_dataset(tmp_path / "planted"))
+
+
+def test_damaged_files_are_named(tmp_path: Path) -> None:
+    write(tmp_path / "data")
+    file = tmp_path / "data" / "reward.npy"
+    file.write_bytes(file.read_bytes()[:-1] + b"x")
+    with pytest.raises(HyqError, match=r"reward\.npy was altered"):
+        inspect_dataset(tmp_path / "data")
+
+
+def test_whole_episodes_are_inspected_step_by_step_too(tmp_path: Path) -> None:
+    """The order of rows says which belong together, where their looks do not."""
+    env = make_tabular_vector(3000)
+    apart = log(env, uniform(3), "hyq/Tabular-v0")
+    view = apart.by_step()
+    rows = [view.at(h) for h in range(view.horizon)]
+    whole = Dataset.of(
+        [
+            Episode(
+                np.array([*(part.observation[i] for part in rows), rows[-1].next_observation[i]]),
+                np.array([part.action[i] for part in rows]),
+                np.array([part.reward[i] for part in rows]),
+                bool(rows[-1].discount[i] == 0),
+            )
+            for i in range(3000)
+        ],
+        dict(apart.provenance),
+    )
+    apart.save(tmp_path / "apart")
+    whole.save(tmp_path / "whole")
+    save_policy(tmp_path / "pi", [TabularFunction(q) for q in env.mdp.optimal_q()])
+    one, other = (
+        inspect_dataset(tmp_path / name, policy=tmp_path / "pi") for name in ("apart", "whole")
+    )
+    assert one.steps == other.steps
+    assert one.comparator == other.comparator
+    assert other.episodes.linked == 1.0
+    np.testing.assert_array_equal(other.episodes.returns, whole.returns())
 
 
 def test_duplicates_and_hashes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -609,11 +639,6 @@ def test_mistakes_are_named(tmp_path: Path) -> None:
     save_policy(tmp_path / "long", [TabularFunction(np.zeros((2, 3)))] * 3)
     with pytest.raises(HyqError, match="3 steps"):
         inspect_dataset(tmp_path / "data", policy=tmp_path / "long")
-    for kind in (np.int64, np.uint16, np.uint64):  # differences of the latter never are negative
-        unsorted = tmp_path / f"unsorted-{np.dtype(kind)}"
-        write(unsorted, step=np.arange(400)[::-1].astype(kind))
-        with pytest.raises(HyqError, match="sorted"):
-            inspect_dataset(unsorted)
     (tmp_path / "data" / "reward.npy").unlink()
     with pytest.raises(HyqError, match="missing"):
         inspect_dataset(tmp_path / "data")

@@ -7,7 +7,7 @@ import pytest
 
 from hyq.core.errors import HyqError
 from hyq.core.types import FloatArray
-from hyq.data.episodes import Episode
+from hyq.data.dataset import Episode
 from hyq.data.hybrid import (
     Batch,
     HybridReplay,

@@ -12,8 +12,10 @@ from hyq.data.minibatch import StepSampler
 def test_every_step_gets_its_own_rows_and_all_of_them() -> None:
     step = np.repeat([0, 1, 2], [3, 1, 5])
     zeros = np.zeros(9)
-    dataset = Dataset(Transitions(zeros, zeros.astype(int), zeros, zeros, zeros), step, {})
-    draw = StepSampler.of(dataset).draw(200, np.random.default_rng(0))
+    dataset = Dataset.from_transitions(
+        Transitions(zeros, zeros.astype(int), zeros, zeros, zeros), step, {}
+    )
+    draw = StepSampler.of(dataset.by_step()).draw(200, np.random.default_rng(0))
     assert draw.shape == (3, 200)
     assert [sorted(set(rows)) for rows in draw.tolist()] == [[0, 1, 2], [3], [4, 5, 6, 7, 8]]
 

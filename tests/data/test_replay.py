@@ -8,7 +8,7 @@ import pytest
 
 from hyq.core.errors import HyqError
 from hyq.core.types import Array, Transitions
-from hyq.data.episodes import Episode
+from hyq.data.dataset import Episode
 from hyq.data.replay import Replay
 
 GAMMA = 0.9

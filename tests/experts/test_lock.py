@@ -19,7 +19,7 @@ def latents(observation: FloatArray) -> IntArray:
 
 
 def test_occupancy_data_has_good_states_and_uniform_actions() -> None:
-    data = lock_dataset(LOCK, "occupancy", 20_000, seed=1)
+    data = lock_dataset(LOCK, "occupancy", 20_000, seed=1).by_step()
     good = LOCK.good_actions()
     for h in range(LOCK.horizon):
         rows = data.at(h)
@@ -34,7 +34,7 @@ def test_occupancy_data_has_good_states_and_uniform_actions() -> None:
 
 
 def test_trajectory_data_is_nearly_optimal_except_in_the_middle() -> None:
-    data = lock_dataset(LOCK, "trajectory", 50_000, seed=1)
+    data = lock_dataset(LOCK, "trajectory", 50_000, seed=1).by_step()
     good = LOCK.good_actions()
     alive = 1.0
     for h in range(LOCK.horizon):
@@ -48,7 +48,7 @@ def test_trajectory_data_is_nearly_optimal_except_in_the_middle() -> None:
 
 
 def test_trajectories_are_whole_episodes() -> None:
-    data = lock_dataset(LOCK, "trajectory", 1000, seed=0)
+    data = lock_dataset(LOCK, "trajectory", 1000, seed=0).by_step()
     for h in range(LOCK.horizon - 1):
         np.testing.assert_array_equal(data.at(h).next_observation, data.at(h + 1).observation)
 
@@ -56,7 +56,7 @@ def test_trajectories_are_whole_episodes() -> None:
 @pytest.mark.parametrize("kind", ["occupancy", "trajectory"])
 @pytest.mark.parametrize("size", [10, 137, 500])
 def test_any_size_is_spread_evenly(kind: str, size: int) -> None:
-    data = lock_dataset(LOCK, kind, size, seed=0)  # type: ignore[arg-type]
+    data = lock_dataset(LOCK, kind, size, seed=0).by_step()  # type: ignore[arg-type]
     counts = [len(data.at(h)) for h in range(LOCK.horizon)]
     assert sum(counts) == len(data) == size
     assert max(counts) - min(counts) <= 1

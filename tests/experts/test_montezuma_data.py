@@ -5,12 +5,14 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import pytest
 
 from hyq.core.errors import HyqError
 from hyq.core.files import file_digest, read_json, write_json
-from hyq.data.episodes import Episodes
+from hyq.data.columns import only_column
+from hyq.data.dataset import Dataset
 from hyq.data.minari import export_minari
 from hyq.envs.montezuma import Montezuma
 from hyq.experts.montezuma import Recording
@@ -48,16 +50,17 @@ def recordings(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_rendering_shows_what_the_environment_shows() -> None:
     recording = first(Recordings.load().random, 150)[0]
     (episode,) = render([recording])
+    images = only_column(episode.observation)
     env = Montezuma(stack=1)
     observation, info = env.reset(seed=recording.seed)
     for t, action in enumerate(recording.actions):
-        np.testing.assert_array_equal(episode.observation[t], observation[0])
+        np.testing.assert_array_equal(images[t], observation[0])
         lives = info["lives"]
         observation, reward, terminated, _, info = env.step(action)
         assert episode.reward[t] == reward
         assert episode.life_lost is not None
         assert episode.life_lost[t] == (info["lives"] < lives)
-    np.testing.assert_array_equal(episode.observation[-1], observation[0])
+    np.testing.assert_array_equal(images[-1], observation[0])
     assert episode.terminated == terminated
 
 
@@ -87,7 +90,7 @@ def kept(cache: Path) -> list[Path]:
 
 def test_load_renders_once_and_then_reads_the_cache(recordings: Path, tmp_path: Path) -> None:
     rendered = load("montezuma/hard", recordings, tmp_path)
-    assert isinstance(rendered, Episodes)
+    assert isinstance(rendered, Dataset)
     assert len(rendered) == SIZE
     assert not rendered.terminated.any()
     (place,) = kept(tmp_path)
@@ -101,7 +104,7 @@ def test_of_two_first_users_one_renders_and_the_other_waits(
 ) -> None:
     render, rendered = Recordings.render, []
 
-    def slowly(*args: Any) -> Episodes:
+    def slowly(*args: Any) -> Dataset:
         rendered.append(args)
         time.sleep(0.3)
         return render(*args)
@@ -117,13 +120,13 @@ def test_of_two_first_users_one_renders_and_the_other_waits(
 def test_data_that_somebody_else_kept_meanwhile_is_taken(
     recordings: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    save = Episodes.save
+    save = Dataset.save
 
-    def too_late(episodes: Episodes, path: Path) -> None:
+    def too_late(episodes: Dataset, path: Path) -> None:
         save(episodes, path)
         save(episodes, path)
 
-    monkeypatch.setattr(Episodes, "save", too_late)
+    monkeypatch.setattr(Dataset, "save", too_late)
     assert len(load("montezuma/hard", recordings, tmp_path)) == SIZE
 
 
@@ -213,7 +216,8 @@ def test_export_to_minari_loses_nothing(
     pytest.importorskip("minari")
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "minari"))
     episodes = Recordings.load(recordings).render("hard")
-    exported = export_minari(episodes, "hyq/test-v0", actions=18)
+    images, actions = gym.spaces.Box(0, 255, (84, 84), np.uint8), gym.spaces.Discrete(18)
+    exported = export_minari(episodes, "hyq/test-v0", images, actions)
     for one, found in zip(episodes, exported.iterate_episodes(), strict=True):
         np.testing.assert_array_equal(one.observation, found.observations)
         np.testing.assert_array_equal(one.action, found.actions)
@@ -221,7 +225,7 @@ def test_export_to_minari_loses_nothing(
         np.testing.assert_array_equal(one.life_lost, found.infos["life_lost"][1:])
         assert bool(found.terminations[-1]) == one.terminated
         assert bool(found.truncations[-1]) != one.terminated
-    with pytest.raises(HyqError, match="is none of the 2 from 1 on"):
-        export_minari(episodes, "hyq/other-v0", actions=2, first_action=1)
+    with pytest.raises(HyqError, match="outside Discrete"):
+        export_minari(episodes, "hyq/other-v0", images, gym.spaces.Discrete(2, start=1))
     with pytest.raises(HyqError, match="Minari refused"):
-        export_minari(episodes, "hyq/test-v0", actions=18)
+        export_minari(episodes, "hyq/test-v0", images, actions)

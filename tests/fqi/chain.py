@@ -6,7 +6,7 @@ import gymnasium as gym
 import numpy as np
 
 from hyq.core.types import Array, FloatArray
-from hyq.data.episodes import Episode, Episodes
+from hyq.data.dataset import Dataset, Episode
 
 STATES, LIMIT, GAMMA = 5, 4, 0.9
 
@@ -49,7 +49,7 @@ def optimal_q(gamma: float = GAMMA) -> FloatArray:
     return np.stack([left, v], axis=1)
 
 
-def chain_logs(episodes: int, rightward: float, first_action: int = 0) -> Episodes:
+def chain_logs(episodes: int, rightward: float, first_action: int = 0) -> Dataset:
     """Log a policy that goes right with a fixed probability."""
     env, rng = Chain(first_action), np.random.default_rng(7)
 
@@ -68,4 +68,4 @@ def chain_logs(episodes: int, rightward: float, first_action: int = 0) -> Episod
                     terminated,
                 )
 
-    return Episodes.of((one(seed) for seed in range(episodes)), {"env": "chain"})
+    return Dataset.of((one(seed) for seed in range(episodes)), {"env": "chain"})

@@ -23,7 +23,7 @@ def check_conformance(
     samples = [step.online_steps for step in whole]
     assert samples == sorted(samples)
     assert all(np.isfinite(value) for step in whole for value in step.metrics.values())
-    observation = offline.at(0).observation[:7]
+    observation = offline.by_step().at(0).observation[:7]
     actions = whole[-1].policy(0, observation)
     assert all(action in env.single_action_space for action in actions)
 

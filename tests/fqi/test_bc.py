@@ -37,7 +37,9 @@ def one_hot_dataset(counts: FloatArray) -> Dataset:
         np.repeat(index.ravel(), counts.ravel().astype(int)) for index in np.indices(counts.shape)
     )
     rows, eye = np.zeros(len(step)), np.eye(counts.shape[1], dtype=np.float32)
-    return Dataset(Transitions(eye[state], action, rows, rows, eye[state]), step, {})
+    return Dataset.from_transitions(
+        Transitions(eye[state], action, rows, rows, eye[state]), step, {}
+    )
 
 
 def test_on_one_hot_states_it_learns_the_conditional_frequencies() -> None:

@@ -88,7 +88,9 @@ def covered(mdp: FiniteMDP, copies: int, timed: bool) -> Dataset:
     observation = eye[h * size + s] if timed else eye[s, :size]
     successor = eye[(h + 1) * size + following] if timed else eye[following, :size]
     going_on = (h < mdp.horizon - 1).astype(np.float32)
-    return Dataset(Transitions(observation, a, mdp.reward[h, s, a], going_on, successor), h, {})
+    return Dataset.from_transitions(
+        Transitions(observation, a, mdp.reward[h, s, a], going_on, successor), h, {}
+    )
 
 
 @pytest.mark.parametrize("networks", ["shared", "per-step"])
@@ -125,7 +127,7 @@ def test_the_discount_weighs_what_comes_later() -> None:
         learning_rate=0.01, discount=0.6, tau=0.1, alpha=0.0,
     )  # fmt: skip
     env = make_tabular_vector(1, states=1, actions=1, horizon=2)
-    last = train(config, env, Dataset(rows, np.arange(2), {}))
+    last = train(config, env, Dataset.from_transitions(rows, np.arange(2), {}))
     first, second = Stack(2, 1, (), 1).functions(last.state.parameters, 2)
     assert second.values(one[:1]) == pytest.approx(1.0, abs=0.01)
     assert first.values(one[:1]) == pytest.approx(0.6, abs=0.01)
@@ -134,7 +136,7 @@ def test_the_discount_weighs_what_comes_later() -> None:
 def test_pessimism_keeps_to_logged_actions() -> None:
     """Only action 0 was ever logged and it pays nothing: what decides is the penalty alone."""
     one = np.ones((8, 1), np.float32)
-    data = Dataset(
+    data = Dataset.from_transitions(
         Transitions(one, np.zeros(8, int), np.zeros(8), np.zeros(8), one), np.zeros(8, int), {}
     )
     env = make_tabular_vector(1, states=1, actions=5, horizon=1)

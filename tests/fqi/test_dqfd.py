@@ -117,7 +117,9 @@ def demonstrations(reward: float) -> Dataset:
     action = np.array([2] * 9 + [0])
     one = np.ones((10, 1), np.float32)
     paid = np.where(action == 0, reward, 0.0)
-    return Dataset(Transitions(one, action, paid, np.zeros(10), one), np.zeros(10, int), {})
+    return Dataset.from_transitions(
+        Transitions(one, action, paid, np.zeros(10), one), np.zeros(10, int), {}
+    )
 
 
 @pytest.mark.parametrize(("weight", "chosen"), [(1.0, 2), (0.0, 0)])

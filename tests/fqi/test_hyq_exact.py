@@ -53,7 +53,7 @@ def covering_data() -> Dataset:
         discount=np.array([1.0, 1.0, 0.0, 0.0]),
         next_observation=np.array([B, C, B, B]),
     )
-    return Dataset(rows, np.array([0, 0, 1, 1]), {})
+    return Dataset.from_transitions(rows, np.array([0, 0, 1, 1]), {})
 
 
 def value_in(variant: Variant, functions: tuple[FiniteFunction, ...]) -> float:
@@ -65,7 +65,7 @@ def value_in(variant: Variant, functions: tuple[FiniteFunction, ...]) -> float:
 def test_offline_fqi_fails_on_one_of_the_two_mdps(order: tuple[int, int]) -> None:
     family = adversarial_class(order)
     functions, report = fitted_q_iteration(
-        covering_data(),
+        covering_data().by_step(),
         OnlineStore(),
         family,
         HyQConfig(collection="q-type"),
@@ -101,7 +101,7 @@ def logged(env: BatchedEnv, behaviour: Behaviour, seed: int) -> Dataset:
         for rows, _ in lockstep(env, lambda h, _: behaviour(rng, env.num_envs), env.horizon, seed)
     ]
     step = np.repeat(np.arange(len(steps)), [len(rows) for rows in steps])
-    return Dataset(Transitions.concatenate(steps), step, {})
+    return Dataset.from_transitions(Transitions.concatenate(steps), step, {})
 
 
 def learn(

@@ -81,14 +81,14 @@ def uniform_dataset(mdp: FiniteMDP, rows: int, seed: int) -> Dataset:
         going_on = np.full(rows, float(h < mdp.horizon - 1))
         parts.append(Transitions(s, a, mdp.reward[h, s, a], going_on, following))
     step = np.repeat(np.arange(mdp.horizon), rows)
-    return Dataset(Transitions.concatenate(parts), step, {})
+    return Dataset.from_transitions(Transitions.concatenate(parts), step, {})
 
 
 def test_fqi_on_full_coverage_is_value_iteration() -> None:
     mdp = FiniteMDP.random(np.random.default_rng(0), states=4, actions=3, horizon=5)
     family = TabularClass(4, 3)
     functions, report = fitted_q_iteration(
-        uniform_dataset(mdp, 40_000, 0),
+        uniform_dataset(mdp, 40_000, 0).by_step(),
         OnlineStore(),
         family,
         HyQConfig(),
@@ -109,12 +109,12 @@ def test_the_offline_share_changes_what_is_learned() -> None:
         zeros = np.zeros(count, int)
         return Transitions(zeros, zeros, np.full(count, reward), np.zeros(count), zeros)
 
-    offline = Dataset(rows(1.0, 3), np.zeros(3, int), {})
+    offline = Dataset.from_transitions(rows(1.0, 3), np.zeros(3, int), {})
     online = OnlineStore(((rows(0.0, 9),),))
     family = TabularClass(1, 1)
     for share, expected in ((0.0, 0.0), (0.25, 0.25), (0.5, 0.5), (1.0, 1.0), (None, 0.25)):
         functions, report = fitted_q_iteration(
-            offline, online, family, HyQConfig(), (family.zero(),), Streams(0), share
+            offline.by_step(), online, family, HyQConfig(), (family.zero(),), Streams(0), share
         )
         assert functions[0].values(np.array([0]))[0, 0] == pytest.approx(expected)
         assert report.offline_share == pytest.approx(expected)
@@ -209,10 +209,10 @@ def test_targets_are_clipped_and_the_residual_is_a_mean_over_the_logs() -> None:
         np.ones(3),
         np.zeros(3, int),
     )
-    data = Dataset(rows, np.array([0, 1, 1]), {})
+    data = Dataset.from_transitions(rows, np.array([0, 1, 1]), {})
     family, config = TabularClass(1, 1), HyQConfig(collection="none", value_range=(0.0, 2.0))
     functions, report = fitted_q_iteration(
-        data, OnlineStore(), family, config, (family.zero(),) * 2, Streams(0), 1.0
+        data.by_step(), OnlineStore(), family, config, (family.zero(),) * 2, Streams(0), 1.0
     )
     assert functions[1].at(one, one) == pytest.approx(1.5)  # the mean of 3 clipped to 2, and of 1
     assert functions[0].at(one, one) == pytest.approx(1.5)
@@ -296,6 +296,6 @@ def test_the_last_step_starts_where_it_is_told_to(carry_round: bool) -> None:
     family = Recording(1, 1)
     previous = tuple(family.rebuild({"table": np.array([[v]])}) for v in (0.1, 0.2, 0.3))
     config = HyQConfig(carry_round=carry_round)
-    data = Dataset(rows, np.arange(3), {})
-    fitted_q_iteration(data, OnlineStore(), family, config, previous, Streams(0), 1.0)
+    data = Dataset.from_transitions(rows, np.arange(3), {})
+    fitted_q_iteration(data.by_step(), OnlineStore(), family, config, previous, Streams(0), 1.0)
     assert started == pytest.approx([0.1 if carry_round else 0.3, 1.0, 1.0])

@@ -29,7 +29,7 @@ def logged(env: BatchedEnv, seed: int) -> Dataset:
 
     steps = [rows for rows, _ in lockstep(env, act, env.horizon, seed)]
     step = np.repeat(np.arange(len(steps)), [len(rows) for rows in steps])
-    return Dataset(Transitions.concatenate(steps), step, {})
+    return Dataset.from_transitions(Transitions.concatenate(steps), step, {})
 
 
 def rows(*table: tuple[int, int, float, float, int]) -> Transitions:
@@ -61,7 +61,7 @@ def test_the_linear_model_recovers_the_factors() -> None:
     env = make_linear_mdp_vector(20_000)
     data, linear = logged(env, 3), env.linear
     for h in range(2):
-        at = data.at(h)
+        at = data.by_step().at(h)
         measure, reward = LinearModel(linear.dimension).fit(at, np.full(len(at), 1 / len(at)))
         np.testing.assert_allclose(reward, linear.reward_weights[h], atol=1e-4)  # no noise in r
         # mu_h V for V = an arbitrary function of the next state, here a linear one of its features
@@ -93,7 +93,7 @@ def test_the_linear_model_earns_nothing_after_a_termination() -> None:
 def test_planning_in_a_tabular_model_is_fitted_q_iteration() -> None:
     """Certainty equivalence: on one set of data the two are the same computation."""
     env = make_tabular_vector(60)
-    offline, more = logged(env, 1), logged(env, 2)
+    offline, more = logged(env, 1).by_step(), logged(env, 2).by_step()
     online = OnlineStore((tuple(more.at(h) for h in range(5)),))
     planned, share = plan(offline, online, TabularModel(5, 3), ModelBasedConfig(offline_share=0.3))
     family = TabularClass(5, 3)
@@ -107,11 +107,11 @@ def test_planning_in_a_tabular_model_is_fitted_q_iteration() -> None:
 
 def test_the_offline_share_changes_what_is_learned() -> None:
     """Two sources that disagree about one cell: the model is their weighted mean."""
-    offline = Dataset(rows(*[(0, 0, 1.0, 0.0, 0)] * 3), np.zeros(3, int), {})
+    offline = Dataset.from_transitions(rows(*[(0, 0, 1.0, 0.0, 0)] * 3), np.zeros(3, int), {})
     online = OnlineStore(((rows(*[(0, 0, 0.0, 0.0, 0)] * 9),),))
     for share, expected in ((0.0, 0.0), (0.25, 0.25), (0.5, 0.5), (1.0, 1.0), (None, 0.25)):
         config = ModelBasedConfig(offline_share=share)
-        [function], realised = plan(offline, online, TabularModel(1, 1), config)
+        [function], realised = plan(offline.by_step(), online, TabularModel(1, 1), config)
         assert function.table[0, 0] == pytest.approx(expected)
         assert realised == pytest.approx(expected)
 

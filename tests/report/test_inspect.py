@@ -12,7 +12,8 @@ from hyq.core.errors import HyqError
 from hyq.coverage.estimate import Interval
 from hyq.coverage.inspect import inspect_dataset
 from hyq.coverage.policy import save_policy
-from hyq.data.episodes import Episode, Episodes
+from hyq.data.columns import only_column
+from hyq.data.dataset import Dataset, Episode
 from hyq.envs.combination_lock import LockSpec
 from hyq.experts.lock import lock_dataset
 from hyq.models.networks import InputScaling, Network, NetworkSpec
@@ -144,8 +145,8 @@ def test_episodes_are_ranked_by_their_best(
 
 def test_episodes_that_are_there_twice_are_counted_once() -> None:
     logs = mixture(0.5, seed=1)
-    said = verdict(EpisodesInspection.of({"data": Episodes.of([*logs, *logs], {})}))
-    different = len({episode.observation.tobytes() for episode in logs})
+    said = verdict(EpisodesInspection.of({"data": Dataset.of([*logs, *logs], {})}))
+    different = len({only_column(episode.observation).tobytes() for episode in logs})
     assert f"best of the {different} different episodes earn" in said[0]
 
 
@@ -218,7 +219,7 @@ def test_episodes_are_held_against_a_deep_policy(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name, actor in (("left", pushing(0)), ("right", pushing(2))):
-        Episodes.of(play_episodes(actor, 8, seed=1), {}).save(tmp_path / name)
+        Dataset.of(play_episodes(actor, 8, seed=1), {}).save(tmp_path / name)
     pushing(0).policy.save(tmp_path / "policy")
     policy, page = tmp_path / "policy", tmp_path / "page.html"
     names = [str(tmp_path / "right"), str(tmp_path / "left")]
@@ -244,10 +245,10 @@ def test_a_time_limit_that_was_logged_as_an_end_is_called_out() -> None:
         Episode(np.zeros((n + 1, 2), np.float32), np.zeros(n, int), np.zeros(n), True)
         for n in lengths
     ]
-    said = " ".join(verdict(EpisodesInspection.of({"data": Episodes.of(parts, {})})))
+    said = " ".join(verdict(EpisodesInspection.of({"data": Dataset.of(parts, {})})))
     assert "71% of the episodes are marked as terminated after exactly 50 steps" in said
     right = [replace(part, terminated=len(part.action) < 50) for part in parts]
-    said = " ".join(verdict(EpisodesInspection.of({"data": Episodes.of(right, {})})))
+    said = " ".join(verdict(EpisodesInspection.of({"data": Dataset.of(right, {})})))
     assert "marked as terminated" not in said
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from hyq.core.errors import HyqError
 from hyq.core.files import file_digest
-from hyq.data.episodes import Episodes
+from hyq.data.dataset import Dataset
 from hyq.runs.montezuma_data import (
     data_make_montezuma,
     data_render_montezuma,
@@ -34,7 +34,7 @@ def test_data_is_made_from_nothing_and_an_interrupted_making_goes_on(
     assert "seed 0" not in capsys.readouterr().out
 
     data_render_montezuma("hard", out=tmp_path / "hard", recordings=tmp_path / "made")
-    assert len(Episodes.load(tmp_path / "hard")) == 40
+    assert len(Dataset.load(tmp_path / "hard")) == 40
     data_show_montezuma(recordings=tmp_path / "made")
     assert "lives lost" in capsys.readouterr().out
 

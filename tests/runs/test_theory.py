@@ -108,7 +108,7 @@ def test_offline_pairs_follow_nu() -> None:
     nu = np.random.default_rng(0).dirichlet(np.ones(12), size=4).reshape(mdp.reward.shape)
     data = offline_data(problem, nu, 20_000, np.random.default_rng(1))
     for h in range(mdp.horizon):
-        rows = data.at(h)
+        rows = data.by_step().at(h)
         cells = np.bincount(rows.observation * mdp.actions + rows.action, minlength=12)
         np.testing.assert_allclose(cells / 20_000, nu[h].ravel(), atol=0.02)
         assert set(np.unique(rows.reward)) <= {0.0, 1.0}

@@ -30,10 +30,10 @@ from hyq.core.targets import (
     signed_log,
 )
 from hyq.core.types import Array, FloatArray, IntArray, Transitions, below
-from hyq.data.dataset import Dataset
-from hyq.data.episodes import Episode
+from hyq.data.columns import only_column
+from hyq.data.dataset import Dataset, Episode
+from hyq.data.fits import check_fits
 from hyq.data.hybrid import Batch, HybridReplay, Source
-from hyq.data.logs import Logs, check_logs
 from hyq.data.replay import Replay
 from hyq.envs.make import check_spaces
 from hyq.fqi.base import Snapshot
@@ -164,7 +164,7 @@ class Training:
         self,
         config: DeepConfig,
         env: VectorEnv,
-        logs: Logs | None,
+        logs: Dataset | None,
         streams: Streams,
         objective: Objective | None = None,
     ) -> None:
@@ -179,7 +179,7 @@ class Training:
         self.actions = int(env.single_action_space.n)  # type: ignore[attr-defined]
         self._first_action = int(env.single_action_space.start)  # type: ignore[attr-defined]
         if logs is not None:
-            check_logs(logs, env)
+            check_fits(logs, env.single_observation_space, env.single_action_space)
         elif config.beta.range[1] > 0:
             raise HyqError("beta is above 0 without logs: give a dataset, or learn with method dqn")
         elif config.pretraining:
@@ -237,17 +237,17 @@ class Training:
         self._clear_metrics()
         self._start(np.arange(config.lanes))
 
-    def _offline(self, logs: Logs | None) -> Source | None:
+    def _offline(self, logs: Dataset | None) -> Source | None:
         """Load the logs into a replay of their own, prepared as online data will be."""
         if logs is None:
             return None
         config = self.config
-        if isinstance(logs, Dataset):
+        if not logs.ordered:
             replay = Replay.of_tuples(self._prepared_rows(logs))
         else:
             replay = Replay.of(
                 (self._prepared_episode(episode) for episode in logs),
-                len(logs.observation),
+                logs.num_observations,
                 stack=config.stack,
                 life_loss_discount=config.life_loss_discount,
             )
@@ -260,9 +260,9 @@ class Training:
             given = ", ".join(f"{name}={value}" for name, value in wanted.items())
             raise HyqError(
                 "these logs are transitions without order, which cannot be put in line: give "
-                f"{given}, or whole episodes (hyq.Episodes)"
+                f"{given}, or whole episodes (truncated=)"
             )
-        rows = logs.transitions
+        rows = logs.by_step().transitions
         return replace(
             rows,
             observation=self._as_frames(rows.observation),
@@ -275,7 +275,7 @@ class Training:
         config = self.config
         return replace(
             episode,
-            observation=self._as_frames(episode.observation),
+            observation=self._as_frames(only_column(episode.observation)),
             reward=self._scaled(episode.reward),
             action=episode.action - self._first_action,
             terminated=episode.terminated or config.log_end_terminates,

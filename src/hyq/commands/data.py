@@ -1,4 +1,4 @@
-"""The verbs of datasets on disk: list them, look into them."""
+"""The subcommands for datasets on disk: list them, look into them."""
 
 from pathlib import Path
 from typing import Annotated
@@ -7,9 +7,8 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
-from hyq.core.types import Transitions
-from hyq.data.episodes import Episodes
-from hyq.runs.deep_data import described_names, named_logs
+from hyq.data.columns import described
+from hyq.runs.deep_data import described_names, load
 
 console = Console()
 
@@ -20,22 +19,19 @@ def data_show(path: Annotated[Path, tyro.conf.Positional]) -> None:
     Args:
         path: The dataset's directory, or a name of 'hyq data list'.
     """
-    logs = named_logs(str(path), seed=0)
-    if isinstance(logs, Episodes):
-        rows: Episodes | Transitions = logs
-        ended, kind = logs.terminated, {"episodes": f"{len(logs.length):,}"}
-    else:
-        rows = logs.transitions
-        ended, kind = rows.discount == 0, {"steps": str(logs.horizon)}
+    dataset = load(path)
+    first, last = dataset.timestep, dataset.timestep + dataset.length
     table = Table(title=str(path), title_justify="left", show_header=False)
     for name, value in {
-        "transitions": f"{len(logs):,}",
-        **kind,
-        "observation": f"{rows.observation.shape[1:]} {rows.observation.dtype}",
-        "mean reward": f"{float(rows.reward.mean()):.4f}",
-        "terminated": f"{float(ended.mean()):.2%}",
-        **logs.provenance,
-        "sha256": logs.digest(),
+        "transitions": f"{len(dataset):,}",
+        "episodes": f"{dataset.num_episodes:,}",
+        "steps": f"{int(first.min())} to {int(last.max()) - 1}",
+        "observation": described(dataset.observation),
+        "action": described(dataset.action),
+        "mean reward": f"{float(dataset.reward.mean()):.4f}",
+        "terminated": f"{float(dataset.terminated.mean()):.2%} of the episodes",
+        **dataset.provenance,
+        "sha256": dataset.digest(),
     }.items():
         table.add_row(name, str(value))
     console.print(table)

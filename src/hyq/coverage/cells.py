@@ -1,6 +1,6 @@
 """How well logged episodes cover the best of them, or a policy: C_pi over cells and actions.
 
-Whole episodes of pictures have no step to regress at and no features to be linear in. Cells stand
+Whole episodes of images have no step to regress at and no features to be linear in. Cells stand
 in for both: observations that look alike share one. With an indicator of each (cell, action) as
 features, C_pi of the policy behind the best episodes, whose visits are distributed as d where the
 data's are as nu, is
@@ -24,11 +24,11 @@ C leaves time out. Both shares are of the discounted visits of the best episodes
 a learner begins where theirs begin, and comes to what follows only when it has learned that.
 """
 
-import hashlib
 import math
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations, pairwise
+from typing import Any
 
 import numpy as np
 
@@ -36,16 +36,19 @@ from hyq.core.errors import HyqError
 from hyq.core.types import Array, BoolArray, FloatArray, IntArray
 from hyq.coverage.estimate import FOLDS, Interval
 from hyq.coverage.inspection import UNSUPPORTED_LIMIT
-from hyq.coverage.scan import row_hashes
+from hyq.coverage.scan import is_index, row_hashes
 from hyq.coverage.verdict import BEST_SHARE, THIN
-from hyq.data.episodes import Episode, Episodes
+from hyq.data.columns import Column, columns_digest, described, named, over_columns
+from hyq.data.dataset import Dataset, Episode
 
 BLOCKS = 12
-"""A picture is averaged to about so many blocks a side ..."""
+"""An image is averaged to about so many blocks a side ..."""
 SHADES = 8
 """... and its bytes to so many shades, much as Go-Explore does."""
 BINS = 10
 """Bins of equal width that each number of a vector falls into."""
+ACTION_BINS = 3
+"""The same for vectors of actions, of which all that could be done is to be counted."""
 OUTLIERS = 0.01
 """Share at either end that no bin is stretched for."""
 PILOT_ROWS = 20_000
@@ -59,56 +62,84 @@ ALIKE = 0.03
 """Shares of untried actions that differ by less do not tell datasets apart: on those that ship,
 their standard errors are 0.002 to 0.013."""
 
-Cells = Callable[[Array], IntArray]
-"""Gives every observation the number of its cell."""
+Cells = Callable[[Any], IntArray]
+"""Gives every row the number of its cell."""
 
 
-def make_cells(logs: Sequence[Episodes]) -> Cells:
-    """Choose cells for observations of one kind, the same for all the logs that are compared."""
-    shapes = {(one.observation.shape[1:], str(one.observation.dtype)) for one in logs}
-    if len(shapes) != 1:
-        raise HyqError("datasets can be compared when their observations are of one shape and type")
-    (shape, dtype), *_ = shapes
-    if dtype == "uint8" and len(shape) >= 2:
-        return _picture_cells
-    share = PILOT_ROWS // len(logs)
-    pilot = np.concatenate([_spread(one, share) for one in logs])
+@dataclass(frozen=True)
+class Grid:
+    """What observations and actions count as alike, the same for all datasets that are compared."""
+
+    place: Cells
+    action: Cells
+
+    @classmethod
+    def of(cls, datasets: Sequence[Dataset]) -> "Grid":
+        """Choose cells for datasets of one kind."""
+        kinds = {(one.action.shape[1:], one.action.dtype.kind) for one in datasets}
+        if len(kinds) != 1 or len({described(one.observation) for one in datasets}) != 1:
+            raise HyqError(
+                "datasets can be compared when their observations and actions are of one shape "
+                "and type"
+            )
+        place = over_columns(
+            lambda *columns: _cells(columns, BINS), *(one.observation for one in datasets)
+        )
+        actions = [one.action for one in datasets]
+        if isinstance(place, Mapping):
+            parts = place
+
+            def together(observation: Mapping[str, Array]) -> IntArray:
+                return row_hashes(*(parts[key](observation[key]) for key in parts))
+
+            place = together
+        if is_index(actions[0]):
+            return cls(place, lambda action: action.astype(np.int64))
+        return cls(place, _cells(actions, ACTION_BINS))
+
+
+def _cells(columns: Sequence[Column], bins: int) -> Cells:
+    """Make cells for columns of one shape and type: of images blocks, of vectors bins."""
+    shape, dtype = columns[0].shape[1:], columns[0].dtype
+    if dtype == np.uint8 and len(shape) >= 2:
+        return _image_cells
+    pilot = np.concatenate([_spread(one, PILOT_ROWS // len(columns)) for one in columns])
     low, high = np.quantile(pilot, [OUTLIERS, 1 - OUTLIERS], axis=0)
     flat = low == high
     low, high = np.where(flat, pilot.min(axis=0), low), np.where(flat, pilot.max(axis=0), high)
-    width = np.where(high > low, (high - low) / BINS, 1.0)
+    width = np.where(high > low, (high - low) / bins, 1.0)
 
-    def vector_cells(observation: Array) -> IntArray:
-        scaled = (observation.reshape(len(observation), -1) - low) / width
-        return row_hashes(np.clip(scaled, 0, BINS - 1).astype(np.uint8))
+    def vector_cells(rows: Array) -> IntArray:
+        scaled = (rows.reshape(len(rows), -1) - low) / width
+        return row_hashes(np.clip(scaled, 0, bins - 1).astype(np.uint8))
 
     return vector_cells
 
 
-def _spread(logs: Episodes, rows: int) -> FloatArray:
-    every = slice(None, None, max(1, len(logs.observation) // max(rows, 1)))
-    picked = np.asarray(logs.observation[every], dtype=float)
+def _spread(column: Column, rows: int) -> FloatArray:
+    every = slice(None, None, max(1, len(column) // max(rows, 1)))
+    picked = np.asarray(column[every], dtype=float)
     return picked.reshape(len(picked), -1)
 
 
-def _picture_cells(pictures: Array) -> IntArray:
-    if pictures.shape[-1] in (1, 3, 4) and pictures.ndim > 3:
-        pictures = np.moveaxis(pictures, -1, 1)
-    pictures = pictures.reshape(len(pictures), -1, *pictures.shape[-2:])
-    height, width = pictures.shape[-2:]
+def _image_cells(images: Array) -> IntArray:
+    if images.shape[-1] in (1, 3, 4) and images.ndim > 3:
+        images = np.moveaxis(images, -1, 1)
+    images = images.reshape(len(images), -1, *images.shape[-2:])
+    height, width = images.shape[-2:]
     if min(height, width) >= 2 * BLOCKS:
-        # Symbols on a small grid are cells already; larger pictures are averaged.
+        # Symbols on a small grid are cells already; larger images are averaged.
         side = min(height, width) // BLOCKS
         rows, columns = height // side, width // side
-        inside = pictures[..., : rows * side, : columns * side]
+        inside = images[..., : rows * side, : columns * side]
         blocks = inside.reshape(*inside.shape[:2], rows, side, columns, side)
-        pictures = (blocks.mean(axis=(3, 5), dtype=np.float32) // (256 // SHADES)).astype(np.uint8)
-    return row_hashes(pictures)
+        images = (blocks.mean(axis=(3, 5), dtype=np.float32) // (256 // SHADES)).astype(np.uint8)
+    return row_hashes(images)
 
 
 @dataclass(frozen=True)
-class CellLog:
-    """Logged episodes as the cells and actions that they visit."""
+class CellData:
+    """Episodes as the cells and actions that they visit."""
 
     name: str
     visits: tuple[IntArray, ...]
@@ -116,49 +147,48 @@ class CellLog:
     places: tuple[IntArray, ...]
     """Its cell alone."""
     actions: IntArray
-    """The different actions that were taken."""
+    """The different actions (or cells of actions) that were taken."""
     returns: FloatArray
     keys: tuple[bytes, ...]
-    """What tells each episode from others, and finds it again in other logs."""
+    """What tells each episode from others, and finds it again in other datasets."""
 
     @classmethod
-    def played(cls, name: str, episodes: Episodes, cells: Cells) -> "CellLog":
+    def played(cls, name: str, dataset: Dataset, grid: Grid) -> "CellData":
         """Take episodes that a policy played: where it repeats itself, each of them counts."""
-        log = cls.of(name, episodes, cells)
-        return replace(log, keys=tuple(str(number).encode() for number in range(len(log.keys))))
+        own = cls.of(name, dataset, grid)
+        return replace(own, keys=tuple(str(number).encode() for number in range(len(own.keys))))
 
     @classmethod
     def of(
         cls,
         name: str,
-        logs: Episodes,
-        cells: Cells,
+        dataset: Dataset,
+        grid: Grid,
         progress: Callable[[int], None] = lambda rows: None,
-    ) -> "CellLog":
+    ) -> "CellData":
         """Go through the episodes once."""
-        visits, places, returns, keys = [], [], [], []
-        for episode in logs:
-            place = cells(episode.observation[:-1])
+        visits, places, keys, actions = [], [], [], []
+        for episode in dataset:
+            place = grid.place(over_columns(lambda column: column[:-1], episode.observation))
+            action = grid.action(episode.action)
             places.append(place)
-            visits.append(row_hashes(place, episode.action.astype(np.int64)))
-            returns.append(float(episode.reward.sum()))
+            visits.append(row_hashes(place, action))
+            actions.append(np.unique(action))
             keys.append(_key(episode))
             progress(len(episode.action))
-        actions = np.unique(logs.action).astype(np.int64)
-        return cls(name, tuple(visits), tuple(places), actions, np.array(returns), tuple(keys))
+        taken = np.unique(np.concatenate(actions))
+        return cls(name, tuple(visits), tuple(places), taken, dataset.returns(), tuple(keys))
 
 
 def _key(episode: Episode) -> bytes:
     """Hash all that was seen, done and earned in an episode."""
-    content = hashlib.sha256()
-    for part in (episode.observation, episode.action, episode.reward):
-        content.update(np.ascontiguousarray(part).tobytes())
-    return content.digest()
+    seen = named("observation", episode.observation)
+    return bytes.fromhex(columns_digest(seen | {"a": episode.action, "r": episode.reward}))
 
 
 @dataclass(frozen=True)
 class Best:
-    """The best tenth of the different episodes of some logs: who the data is held against.
+    """The best tenth of the different episodes of some datasets: what the data is compared with.
 
     Or a policy's own episodes.
     """
@@ -166,24 +196,24 @@ class Best:
     visits: dict[bytes, IntArray]
     places: dict[bytes, IntArray]
     """The cells of these visits."""
-    actions: IntArray
-    """Every action that any of the logs took."""
+    actions: int
+    """How many different actions any of the datasets took."""
     threshold: float
     """The least return among them."""
     mean_return: float
     pooled: int
     """Different episodes that they were chosen from."""
     policy: str | None = None
-    """Name of the policy that played them, if it is not the logs' own best."""
+    """Name of the policy that played them, if it is not the datasets' own best."""
 
     @classmethod
-    def of(cls, logs: Sequence[CellLog]) -> "Best":
+    def of(cls, datasets: Sequence[CellData]) -> "Best":
         """Choose them; episodes that are as good as the last of them are taken too."""
         pool = {
             key: (total, visits, places)
-            for log in logs
+            for data in datasets
             for key, total, visits, places in zip(
-                log.keys, log.returns, log.visits, log.places, strict=True
+                data.keys, data.returns, data.visits, data.places, strict=True
             )
         }
         ranked = np.sort([total for total, _, _ in pool.values()])[::-1]
@@ -191,20 +221,20 @@ class Best:
         chosen = [key for key, (total, _, _) in pool.items() if total >= threshold]
         visits, places = ({key: pool[key][part] for key in chosen} for part in (1, 2))
         mean = float(ranked[ranked >= threshold].mean())
-        return cls(visits, places, _actions(logs), threshold, mean, len(pool))
+        return cls(visits, places, _actions(datasets), threshold, mean, len(pool))
 
     @classmethod
-    def played(cls, own: CellLog, logs: Sequence[CellLog]) -> "Best":
-        """Take all the episodes that a policy has played, to hold logs against them."""
+    def played(cls, own: CellData, datasets: Sequence[CellData]) -> "Best":
+        """Take all the episodes that a policy has played, to compare datasets with them."""
         visits = dict(zip(own.keys, own.visits, strict=True))
         places = dict(zip(own.keys, own.places, strict=True))
-        actions = _actions([own, *logs])
+        actions = _actions([own, *datasets])
         least, mean = float(own.returns.min()), float(own.returns.mean())
         return cls(visits, places, actions, least, mean, len(visits), policy=own.name)
 
 
-def _actions(logs: Sequence[CellLog]) -> IntArray:
-    return np.unique(np.concatenate([log.actions for log in logs]))
+def _actions(datasets: Sequence[CellData]) -> int:
+    return len(np.unique(np.concatenate([data.actions for data in datasets])))
 
 
 @dataclass(frozen=True)
@@ -235,13 +265,14 @@ class CellCoverage:
         return self.known and self.unseen <= UNSUPPORTED_LIMIT
 
 
-def cell_coverage(log: CellLog, best: Best) -> CellCoverage:
-    """Hold the data against the best episodes."""
-    everything = np.concatenate([*log.visits, *best.visits.values()])
-    names, numbered = np.unique(everything, return_inverse=True)
-    ends = np.cumsum([len(part) for part in (*log.visits, *best.visits.values())])
+def cell_coverage(data: CellData, best: Best) -> CellCoverage:
+    """Compare the data with the best episodes."""
+    everything = np.concatenate([*data.visits, *best.visits.values()])
+    names, example, numbered = np.unique(everything, return_index=True, return_inverse=True)
+    place = np.concatenate([*data.places, *best.places.values()])[example]
+    ends = np.cumsum([len(part) for part in (*data.visits, *best.visits.values())])
     parts = np.split(numbered, ends[:-1])
-    wanted = dict(zip(best.visits, parts[len(log.visits) :], strict=True))
+    wanted = dict(zip(best.visits, parts[len(data.visits) :], strict=True))
 
     def counted(rows: Sequence[IntArray], discount: float = 1.0) -> FloatArray:
         joined = np.concatenate([*rows, np.zeros(0, np.int64)])
@@ -249,14 +280,14 @@ def cell_coverage(log: CellLog, best: Best) -> CellCoverage:
 
     def logged(keys: Container[bytes]) -> FloatArray:
         """Count what the data has of some episodes; copies count as often as they are there."""
-        return counted([part for key, part in zip(log.keys, parts, strict=False) if key in keys])
+        return counted([part for key, part in zip(data.keys, parts, strict=False) if key in keys])
 
     good = logged(wanted)
-    others = logged(set(log.keys) - wanted.keys())
+    others = logged(set(data.keys) - wanted.keys())
     share = float(good.sum() / (good.sum() + others.sum()))
     if len(wanted) < FEWEST_BEST:
         nothing = Interval(math.nan, math.nan, math.nan)
-        return CellCoverage(log.name, share, nothing, math.nan, math.nan, np.zeros(0))
+        return CellCoverage(data.name, share, nothing, math.nan, math.nan, np.zeros(0))
     keys = list(wanted)
     groups = [keys[start :: min(FOLDS, len(keys))] for start in range(min(FOLDS, len(keys)))]
     visits = [counted([wanted[key] for key in group]) for group in groups]
@@ -265,37 +296,34 @@ def cell_coverage(log: CellLog, best: Best) -> CellCoverage:
     squares = np.full((len(groups), len(groups)), np.nan)
     unseen = []
     for a, b in combinations(range(len(groups)), 2):
-        data = others + _as_many(good, own[a] + own[b])
-        seen: BoolArray = data > 0
+        rest = others + _as_many(good, own[a] + own[b])
+        seen: BoolArray = rest > 0
         d_a, d_b = visits[a] / visits[a].sum(), visits[b] / visits[b].sum()
-        nu = data / max(data.sum(), 1.0)  # there may be no other data at all
+        nu = rest / max(rest.sum(), 1.0)  # there may be no other data at all
         squares[a, b] = squares[b, a] = (d_a[seen] * d_b[seen] / nu[seen]).sum()
         unseen += [part[~seen].sum() / part.sum() for part in (early[a], early[b])]
     without = np.array(
         [np.nanmean(np.delete(np.delete(squares, g, 0), g, 1)) for g in range(len(groups))]
     )
     square = float(np.nanmean(squares))
-    deviation = jackknife_deviation(np.sqrt(without))
-    transfer = Interval.of(math.sqrt(square), deviation)
+    std = jackknife_std(np.sqrt(without))
+    transfer = Interval.of(math.sqrt(square), std)
     untried = [
-        _untried([best.places[key] for key in group], best.actions, names[good + others > of_group])
+        _untried([best.places[key] for key in group], best.actions, place[good + others > of_group])
         for group, of_group in zip(groups, own, strict=True)
     ]
     return CellCoverage(
-        log.name, share, transfer, float(np.mean(unseen)), float(np.mean(untried)), without
+        data.name, share, transfer, float(np.mean(unseen)), float(np.mean(untried)), without
     )
 
 
-def _untried(places: Sequence[IntArray], actions: IntArray, logged: IntArray) -> float:
-    """Return the share of all (place, action) that is not among the (sorted) logged ones."""
+def _untried(places: Sequence[IntArray], actions: int, tried: IntArray) -> float:
+    """Return the share of all (place, action) not in the data, given the place of each that is."""
     cells, numbered = np.unique(np.concatenate(places), return_inverse=True)
     times = np.bincount(numbered, _discounted(places, DISCOUNT))
-    found = 0.0
-    for action in actions if len(logged) else ():
-        pairs = row_hashes(cells, np.full(len(cells), action))
-        at = np.minimum(np.searchsorted(logged, pairs), len(logged) - 1)
-        found += float(times[logged[at] == pairs].sum())
-    return 1.0 - found / (times.sum() * len(actions))
+    at = np.minimum(np.searchsorted(cells, tried), len(cells) - 1)
+    missing = actions - np.bincount(at[cells[at] == tried], minlength=len(cells))
+    return float(times @ missing / (times.sum() * actions))
 
 
 def _discounted(rows: Sequence[IntArray], discount: float) -> FloatArray:
@@ -309,7 +337,7 @@ def _as_many(good: FloatArray, left_out: FloatArray) -> FloatArray:
     return rest * (good.sum() / rest.sum()) if rest.sum() else rest
 
 
-def jackknife_deviation(without: FloatArray) -> float:
+def jackknife_std(without: FloatArray) -> float:
     """Return the standard deviation of an estimate, given it with each group left out."""
     groups = len(without)
     return float(np.sqrt((groups - 1) / groups * np.sum((without - without.mean()) ** 2)))
@@ -359,6 +387,6 @@ def ranked(found: Sequence[CellCoverage]) -> tuple[list[CellCoverage], list[Comp
             continue  # where the order is not that of C, no ratio of them tells how much worse
         factor = (worse.transfer.value / better.transfer.value) ** 2
         # The groups are the same on both sides, so that what they share cancels.
-        spread = jackknife_deviation(worse.without / better.without)
+        spread = jackknife_std(worse.without / better.without)
         steps.append(Comparison(better.name, worse.name, Interval.of(factor, spread)))
     return order, steps

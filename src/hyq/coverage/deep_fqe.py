@@ -32,7 +32,8 @@ from hyq.core.errors import HyqError
 from hyq.core.seeding import Streams
 from hyq.core.types import BoolArray, FloatArray, IntArray
 from hyq.coverage.estimate import Interval
-from hyq.data.episodes import Episodes
+from hyq.data.columns import only_column
+from hyq.data.dataset import Dataset
 from hyq.models.networks import InputScaling
 from hyq.models.policy import DeepPolicy
 
@@ -93,7 +94,7 @@ class DeepEvaluation:
 
 def deep_evaluation(
     policy: DeepPolicy,
-    logs: Episodes,
+    logs: Dataset,
     *,
     gamma: float = GAMMA,
     replicates: int = 8,
@@ -128,11 +129,11 @@ def check_sees_vectors(policy: DeepPolicy) -> None:
         raise HyqError("policies that see pictures are not judged from data: let them play")
 
 
-def _check(policy: DeepPolicy, logs: Episodes, gamma: float, replicates: int, updates: int) -> None:
+def _check(policy: DeepPolicy, logs: Dataset, gamma: float, replicates: int, updates: int) -> None:
     """Refuse what cannot be evaluated, before time is spent."""
     check_sees_vectors(policy)
     network = policy.network
-    shape = logs.observation.shape[1:]
+    shape = only_column(logs.observation).shape[1:]
     if shape != network.shape:
         raise HyqError(f"the logs' observations have shape {shape}, the policy's {network.shape}")
     first, last = policy.first_action, policy.first_action + network.actions - 1
@@ -182,7 +183,7 @@ class _Rows:
         return self.own[self.at]
 
     @classmethod
-    def of(cls, policy: DeepPolicy, logs: Episodes, gamma: float) -> "_Rows":
+    def of(cls, policy: DeepPolicy, logs: Dataset, gamma: float) -> "_Rows":
         """Let the policy see every logged observation once, and follow the logs back."""
         observation = np.asarray(logs.observation)
         scaling = InputScaling.standard(observation)

@@ -29,7 +29,7 @@ _OUTSIDE = 1e-4
 """A visit with more than this share of its length in such directions is outside the data."""
 NORMAL_95 = 1.959964
 _STUDENT = 2.262157 / NORMAL_95
-"""Ten folds know a deviation with nine degrees of freedom, which an interval has to make up for."""
+"""A std from ten folds has nine degrees of freedom, which an interval has to make up for."""
 
 
 @dataclass(frozen=True)
@@ -41,11 +41,11 @@ class Interval:
     high: float
 
     @classmethod
-    def of(cls, value: float, deviation: float) -> "Interval":
+    def of(cls, value: float, std: float) -> "Interval":
         """Take a value and its standard deviation; no coverage number is negative."""
         if not math.isfinite(value):
             return cls(value, value, value)
-        low, high = value - NORMAL_95 * deviation, value + NORMAL_95 * deviation
+        low, high = value - NORMAL_95 * std, value + NORMAL_95 * std
         return cls(value, max(low, 0.0), max(high, 0.0))
 
 
@@ -68,12 +68,6 @@ class StepCoverage:
     """Episodes that have not ended."""
     outside: IntArray
     """Visits outside the span."""
-
-    @classmethod
-    def nothing(cls, visits: int, episodes: int) -> "StepCoverage":
-        """Return the coverage of a step without data."""
-        zeros = np.zeros((FOLDS + 1, episodes))
-        return cls(zeros, zeros[:, 0], zeros[0], visits, np.full(FOLDS + 1, visits))
 
     @property
     def condition(self) -> float:
@@ -112,20 +106,20 @@ class Covariance:
                 gram[k] += part.T @ part
 
     def covers(
-        self, group: IntArray, visits: FloatArray, lanes: IntArray, episodes: int, most: int
+        self, group: IntArray, visits: FloatArray, episode: IntArray, num_episodes: int, most: int
     ) -> StepCoverage:
         """Compare with the policy's visits, one row of features each.
 
         Args:
             group: Group of each visit.
             visits: Features of each visit.
-            lanes: Which of the policy's episodes each visit is of.
-            episodes: Episodes of the policy, N.
+            episode: Which of the policy's episodes each visit is of.
+            num_episodes: Episodes of the policy, N.
             most: Rows of the step that has most; others lack those of episodes that ended.
         """
         outside = np.ones((FOLDS + 1, len(visits)), dtype=bool)
-        length = np.zeros((FOLDS + 1, episodes))
-        alike = np.zeros(episodes)
+        length = np.zeros((FOLDS + 1, num_episodes))
+        alike = np.zeros(num_episodes)
         squares = np.zeros(FOLDS + 1)
         scale = _rows_left(most)
         for g in np.unique(group):
@@ -148,11 +142,11 @@ class Covariance:
                 whitened, outside[k, mine] = _whiten(matrix, points)
                 total = whitened.sum(axis=0)
                 squares[k] += scale[k] * float(total @ total)
-                length[k, lanes[mine]] = scale[k] * np.square(whitened).sum(axis=1)
+                length[k, episode[mine]] = scale[k] * np.square(whitened).sum(axis=1)
                 if k == 0:
-                    alike[lanes[mine]] = scale[0] * (whitened @ total) - length[0, lanes[mine]]
-        pairs = (squares - length.sum(axis=1)) / max(episodes * (episodes - 1), 1)
-        alike /= max(episodes - 1, 1)
+                    alike[episode[mine]] = scale[0] * (whitened @ total) - length[0, episode[mine]]
+        pairs = (squares - length.sum(axis=1)) / max(num_episodes * (num_episodes - 1), 1)
+        alike /= max(num_episodes - 1, 1)
         return StepCoverage(length, pairs, alike, len(visits), outside.sum(axis=1))
 
 
@@ -173,7 +167,7 @@ class Counts:
         self._count += counted.reshape(FOLDS, cells)
 
     def covers(
-        self, group: IntArray, visits: FloatArray, lanes: IntArray, episodes: int, most: int
+        self, group: IntArray, visits: FloatArray, episode: IntArray, num_episodes: int, most: int
     ) -> StepCoverage:
         """Compare with the policy's visits, as `Covariance.covers` does."""
         place = np.searchsorted(self._wanted, group)
@@ -181,10 +175,10 @@ class Counts:
         left = np.concatenate([total[None], total - self._count])
         each = np.where(left > 0, _rows_left(most)[:, None] / np.maximum(left, 1), 0.0)
         others = np.bincount(place, minlength=len(total)) - 1
-        length, alike = np.zeros((FOLDS + 1, episodes)), np.zeros(episodes)
-        length[:, lanes] = each[:, place]
-        alike[lanes] = each[0, place] * others[place] / max(episodes - 1, 1)
-        pairs = each[:, place] @ others[place] / max(episodes * (episodes - 1), 1)
+        length, alike = np.zeros((FOLDS + 1, num_episodes)), np.zeros(num_episodes)
+        length[:, episode] = each[:, place]
+        alike[episode] = each[0, place] * others[place] / max(num_episodes - 1, 1)
+        pairs = each[:, place] @ others[place] / max(num_episodes * (num_episodes - 1), 1)
         return StepCoverage(length, pairs, alike, len(visits), (left == 0)[:, place].sum(axis=1))
 
 
@@ -305,6 +299,6 @@ class PolicyCoverage:
         if unbounded.any() or not all(step.is_sure for step in steps):
             condition = Interval.of(max(float(s.length[0].mean()) for s in steps), math.inf)
         transfer = math.sqrt(max(squared, 0.0))
-        # The delta method: a root's deviation is the deviation over twice the root.
-        deviation = math.sqrt(variance) / (2.0 * max(transfer, 1e-12))
-        return cls(float(outside[0]), Interval.of(transfer, deviation), condition)
+        # The delta method: the std of a root is the std over twice the root.
+        std = math.sqrt(variance) / (2.0 * max(transfer, 1e-12))
+        return cls(float(outside[0]), Interval.of(transfer, std), condition)

@@ -136,7 +136,7 @@ def _network(policy: SavedPolicy | None, actions: int) -> Features:
             function = functions[h]
             assert isinstance(function, MLPFunction)
             with torch.inference_mode():
-                x = torch.as_tensor(s, dtype=torch.float32).flatten(1)
+                x = torch.tensor(s, dtype=torch.float32).flatten(1)  # data is read-only
                 for weight, bias in function.layers[:-1]:
                     x = relu(linear(x, weight, bias))
             return _with_constant(x.numpy())

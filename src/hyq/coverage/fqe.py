@@ -28,7 +28,7 @@ from hyq.coverage.features import (
     fitting_features,
 )
 from hyq.coverage.policy import SavedPolicy, load_policy
-from hyq.data.dataset import Dataset
+from hyq.data.dataset import Dataset, StepView
 from hyq.rollout import Policy
 
 _SHRINK = 1e-6
@@ -65,7 +65,7 @@ def evaluate_saved(
     By default values are linear in the last layer of the policy's network, where it has one, and
     kept within what the logged rewards can add up to.
     """
-    saved, dataset = load_policy(policy), Dataset.load(data)
+    saved, dataset = load_policy(policy), Dataset.load(data).by_step()
     if saved.horizon != dataset.horizon:
         raise HyqError(f"the policy knows {saved.horizon} steps, the dataset has {dataset.horizon}")
     rows = dataset.transitions
@@ -96,14 +96,14 @@ def evaluate_saved(
     )
 
 
-def _possible_returns(dataset: Dataset) -> tuple[float, float]:
+def _possible_returns(dataset: StepView) -> tuple[float, float]:
     """Add up the smallest and the largest reward of every step; an episode may end before one."""
     rewards = [dataset.at(h).reward for h in range(dataset.horizon)]
     least = sum(float(reward.min(initial=0.0)) for reward in rewards)
     return least, sum(float(reward.max(initial=0.0)) for reward in rewards)
 
 
-def _largest_action(policy: SavedPolicy, dataset: Dataset) -> int:
+def _largest_action(policy: SavedPolicy, dataset: StepView) -> int:
     """Return the largest action that the policy takes wherever an evaluation asks it."""
     largest = 0
     try:
@@ -111,15 +111,15 @@ def _largest_action(policy: SavedPolicy, dataset: Dataset) -> int:
             rows = dataset.at(h)
             largest = max(largest, int(policy(h, rows.observation).max(initial=0)))
             if h + 1 < dataset.horizon:
-                following = policy(h + 1, rows.next_observation)
-                largest = max(largest, int(following.max(initial=0)))
+                onward = policy(h + 1, rows.next_observation)
+                largest = max(largest, int(onward.max(initial=0)))
     except (IndexError, ValueError, RuntimeError) as error:  # as NumPy and PyTorch say it
         raise HyqError(f"the policy does not fit the data: {error}") from None
     return largest
 
 
 def fitted_q_evaluation(
-    dataset: Dataset,
+    dataset: StepView,
     policy: Policy,
     features: Features,
     streams: Streams,
@@ -167,7 +167,7 @@ class _Step:
     """What follows the last step."""
 
     @classmethod
-    def of(cls, dataset: Dataset, policy: Policy, features: Features, h: int) -> "_Step":
+    def of(cls, dataset: StepView, policy: Policy, features: Features, h: int) -> "_Step":
         """Compute all features of step `h` once."""
         rows = dataset.at(h)
         if not len(rows):

@@ -2,8 +2,7 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import gymnasium as gym
@@ -12,7 +11,7 @@ import numpy as np
 import hyq.envs  # noqa: F401  (registers the environments that datasets name)
 from hyq.core.errors import HyqError
 from hyq.core.seeding import Streams
-from hyq.core.types import Array, BoolArray, FloatArray, IntArray
+from hyq.core.types import Array, FloatArray, IntArray, Transitions
 from hyq.coverage.estimate import (
     Counts,
     Covariance,
@@ -27,20 +26,25 @@ from hyq.coverage.policy import SavedPolicy, load_policy
 from hyq.coverage.scan import (
     DistinctCounter,
     EpisodeLinker,
-    Tally,
+    EpisodeLinks,
     effective_dimension,
+    entropy,
+    is_index,
     row_hashes,
 )
-from hyq.coverage.stream import DatasetFiles
 from hyq.coverage.support import unsupported
 from hyq.coverage.verdict import findings, verdict
+from hyq.data.columns import described, first_column
+from hyq.data.dataset import Dataset, StepView
 from hyq.rollout import VectorEnv, lockstep
 
 PILOT = 1000
 FEWEST_EPISODES = 10
 """Fewer have next to no spread between them that could be measured."""
 SAMPLE_ROWS, SAMPLE_BYTES = 1000, 32 << 20
-"""Logged rows of one step kept for distances and dimensions."""
+"""Rows of one step kept for distances and dimensions."""
+BLOCK_BYTES = 8 << 20
+"""Observations that are read at a time."""
 
 
 @dataclass(frozen=True)
@@ -49,194 +53,174 @@ class Visits:
 
     observation: tuple[Array, ...]
     action: tuple[Array, ...]
-    lanes: tuple[IntArray, ...]
+    episode: tuple[IntArray, ...]
     """Which episodes the visits of a step are of: those that have not ended."""
     returns: FloatArray
 
 
 def policy_visits(policy: SavedPolicy, env: VectorEnv, seed: int) -> Visits:
-    """Play an episode of the policy in every lane of `env`, and close it."""
+    """Play an episode of the policy in each of the environments, and close them."""
     total = np.zeros(env.num_envs)
-    observations, actions, going = [], [], []
+    observations, actions, alive = [], [], []
     try:
-        for rows, lanes in lockstep(env, policy, policy.horizon, seed):
-            total[lanes] += rows.reward
-            going.append(lanes)
+        for rows, episode in lockstep(env, policy, policy.horizon, seed):
+            total[episode] += rows.reward
+            alive.append(episode)
             observations.append(rows.observation)
             actions.append(np.asarray(rows.action))
     except (ValueError, IndexError, RuntimeError) as error:
         raise HyqError(f"the policy does not fit the environment: {error}") from None
     finally:
         env.close()
-    return Visits(tuple(observations), tuple(actions), tuple(going), total)
+    return Visits(tuple(observations), tuple(actions), tuple(alive), total)
 
 
-def _environment(files: DatasetFiles, env: str | None, lanes: int) -> VectorEnv:
+def _environment(dataset: Dataset, env: str | None, num_envs: int) -> VectorEnv:
     """Make the environment named, or the dataset's own, and see that the data can be from it."""
-    own = files.provenance.get("environment")
+    own = dataset.provenance.get("environment")
     name = env or own
     if not isinstance(name, str):
         raise HyqError("the dataset does not say its environment: name it with --env")
-    parameters = dict(files.provenance.get("parameters", {})) if name == own else {}
+    parameters = dict(dataset.provenance.get("parameters", {})) if name == own else {}
     try:
-        made = gym.make_vec(name, num_envs=lanes, **parameters)
+        made = gym.make_vec(name, num_envs=num_envs, **parameters)
     except (gym.error.Error, TypeError, ModuleNotFoundError) as error:
         raise HyqError(f"cannot make environment {name!r}: {error}") from None
-    logged, lives = files.columns["observation"].shape[1:], made.single_observation_space.shape
-    if logged != lives:
-        raise HyqError(f"the data's observations have shape {logged}, those of {name} {lives}")
+    found = first_column(dataset.observation).shape[1:]
+    expected = made.single_observation_space.shape
+    if found != expected:
+        raise HyqError(f"the data's observations have shape {found}, those of {name} {expected}")
     return made
 
 
-@dataclass
 class _Pass:
-    """The state of the one pass over the data."""
+    """The one pass over the data, step after step, and what a step leaves for the next."""
 
-    counts: IntArray
-    features: Features | None
-    visits: Visits | None
-    tally: Tally
-    duplicates: DistinctCounter = field(default_factory=DistinctCounter)
-    linker: EpisodeLinker = field(default_factory=EpisodeLinker)
-    steps: list[tuple[float, float, float]] = field(default_factory=list)
-    escaping: list[float] = field(default_factory=list)
-    following: Array | None = None
-    """Sampled next observations of the previous step."""
-    followed: BoolArray | None = None
-    """Which of these this step has logged so far, where observations are indices of states."""
-    coverage: list[StepCoverage] = field(default_factory=list)
-    sample: list[tuple[Array, Array, Array]] = field(default_factory=list)
-    covariance: Covariance | Counts | None = None
-    folds: IntArray = field(init=False)
-    """Which group of episodes each row of the step belongs to."""
-    alive: list[BoolArray] = field(default_factory=list)
-    h: int = 0
-    seen: int = 0
+    def __init__(
+        self, dataset: Dataset, view: StepView, features: Features | None, visits: Visits | None
+    ) -> None:
+        """Find where each step begins."""
+        self._view, self._features, self._visits = view, features, visits
+        self._first = np.searchsorted(view.step, np.arange(view.horizon + 1))
+        self._row_bytes = max(view.rows(slice(0, 1)).observation.nbytes, 1)
+        self._episode_folds = new_folds(dataset.num_episodes) if dataset.ordered else None
+        self._folds, self._alive = new_folds(0), np.zeros(0, np.bool_)
+        self._led_to: Array | None = None
+        """Sampled next observations of the previous step."""
+        self.duplicates, self.linker = DistinctCounter(), EpisodeLinker()
+        self.coverage: list[StepCoverage] = []
+        self.facts: list[StepFacts] = []
 
-    def __post_init__(self) -> None:
-        """Deal the rows of the first step to folds."""
-        self.folds = new_folds(int(self.counts[0]))
-
-    def add(self, block: dict[str, Array]) -> None:
-        """Take a block, cut where its step changes."""
-        self.tally.add(block)
-        step = block["step"]
-        cuts = [0, *(np.flatnonzero(np.diff(step)) + 1), len(step)]
-        for start, stop in pairwise(cuts):
-            self._piece(int(step[start]), {n: c[start:stop] for n, c in block.items()})
-
-    def _piece(self, h: int, rows: dict[str, Array]) -> None:
-        while self.h < h:
-            self.close()
-        observation = row_hashes(rows["observation"])
-        following = row_hashes(rows["next_observation"])
-        self.linker.add(h, observation, following, rows)
-        mixed = (observation, following, rows["action"], rows["reward"], rows["step"])
-        self.duplicates.add(row_hashes(*mixed))
-        logged, action = rows["observation"], rows["action"]
-        keep = min(SAMPLE_ROWS, max(1, SAMPLE_BYTES // max(logged[:1].nbytes, 1)))
-        stride = max(1, int(self.counts[h]) // keep)
-        picked = slice(-self.seen % stride, None, stride)
-        going = rows["next_observation"][picked][rows["discount"][picked] > 0]
-        self.sample.append((logged[picked].copy(), action[picked].copy(), going))
-        fold = self.folds[self.seen : self.seen + len(logged)]
-        self.alive.append(rows["discount"] > 0)
-        self.seen += len(logged)
-        if _is_index(logged) and self.following is not None:
-            # Indices have no distance, so that no logged one may be missed.
-            found = np.isin(self.following, logged)
-            self.followed = found if self.followed is None else self.followed | found
-        if self.features is not None and self.visits is not None and h < len(self.visits.action):
-            group, psi = self.features(h, logged, action)
-            sound = np.isfinite(psi.sum(axis=1))
-            if self.covariance is None:
-                visits = self.visits.observation[h], self.visits.action[h]
-                wanted = np.unique(self.features(h, *visits)[0])
-                counting = self.features.states > 0
-                self.covariance = (
-                    Counts(wanted) if counting else Covariance(self.features.width, wanted)
-                )
-            self.covariance.add(group[sound], psi[sound], fold[sound])
-
-    def close(self) -> None:
-        """Finish a step: measure its sample, and compare it with the policy's visits."""
-        h = self.h
-        observation: Array | None = None
-        action: Array | None = None
-        going: Array | None = None
-        distinct = dimension = math.nan
-        if self.sample:
-            observation, action, going = map(np.concatenate, zip(*self.sample, strict=True))
-            distinct = len(np.unique(row_hashes(observation))) / len(observation)
-            dimension = effective_dimension(observation)
+    def step(self, h: int) -> int:
+        """Read the rows of a step, a block at a time, and return how many there are so far."""
+        view, start, stop = self._view, int(self._first[h]), int(self._first[h + 1])
+        whole, rows = slice(start, stop), stop - start
+        action, reward, alive = view.action[whole], view.reward[whole], view.discount[whole] > 0
+        self._folds = self._next_folds(whole, rows)
+        self._alive = alive
+        moments = self._moments(h)
+        seen, after = np.zeros((2, rows), np.uint64)
+        at_once = max(1, min(BLOCK_BYTES // (2 * self._row_bytes), 1 << 17))
+        for first in range(start, stop, at_once):
+            block = view.rows(slice(first, min(first + at_once, stop)))
+            here = slice(first - start, first - start + len(block))
+            seen[here] = row_hashes(block.observation)
+            after[here] = row_hashes(block.next_observation)
+            if moments is not None and self._features is not None:
+                pairs = self._features(h, block.observation, block.action)
+                moments.add(*pairs, self._folds[here])
+        if rows:
+            self.duplicates.add(row_hashes(seen, after, action, reward, view.step[whole]))
+        self.linker.add(seen, after, reward, alive)
+        kept = min(SAMPLE_ROWS, max(1, SAMPLE_BYTES // self._row_bytes))
+        sample = view.rows(slice(start, stop, max(1, rows // kept)))
         if h:
-            self.escaping.append(self._escaped(observation))
-        lacking = math.nan
-        if self.visits is not None and h < len(self.visits.action):
-            covered = self._covered(self.visits)
+            escaping = self._escaping(whole, sample.observation)
+            self.facts[-1] = replace(self.facts[-1], escaping=escaping)
+        self._led_to = sample.next_observation[sample.discount > 0]
+        unsupported_share = condition = math.nan
+        if moments is not None:
+            covered = self._covered(h, moments)
             self.coverage.append(covered)
-            lacking = self._lacked(self.visits, covered, observation, action)
-        self.steps.append((distinct, dimension, lacking))
-        if h + 1 < len(self.counts):
-            alive = np.concatenate([np.zeros(0, bool), *self.alive])
-            self.folds = next_folds(self.folds, alive, int(self.counts[h + 1]))
-        self.h, self.seen, self.following = h + 1, 0, going
-        self.sample, self.alive = [], []
-        self.covariance = self.followed = None
-
-    def _escaped(self, observation: Array | None) -> float:
-        """Return the share of the previous step's next observations that this one never logged."""
-        if self.following is None or not len(self.following):
-            return 0.0
-        if observation is None:
-            return 1.0
-        if self.followed is not None:
-            return 1.0 - float(self.followed.mean())
-        return _unseen(observation, self.following)
-
-    def _lacked(
-        self,
-        visits: Visits,
-        covered: StepCoverage,
-        observation: Array | None,
-        action: Array | None,
-    ) -> float:
-        """Return the share of the policy's visits that this step's data does not support."""
-        if observation is None or action is None:
-            return 1.0
-        if self.features is not None and self.features.states:
-            return float(covered.outside[0] / covered.visits)
-        return _unsupported(observation, action, visits.observation[self.h], visits.action[self.h])
-
-    def _covered(self, visits: Visits) -> StepCoverage:
-        h, episodes = self.h, len(visits.returns)
-        lanes, most = visits.lanes[h], int(self.counts.max())
-        if self.covariance is None or self.features is None:
-            return StepCoverage.nothing(len(lanes), episodes)
-        group, psi = self.features(h, visits.observation[h], visits.action[h])
-        return self.covariance.covers(group, psi, lanes, episodes, most)
-
-
-def _is_index(column: Array) -> bool:
-    """Tell indices of states or actions from vectors."""
-    return column.ndim == 1 and np.issubdtype(column.dtype, np.integer)
-
-
-def _unsupported(logged: Array, action: Array, there: Array, taken: Array) -> float:
-    if action.ndim > 1:
-        scale = action.std(axis=0) + 1e-12
-        logged, there = (
-            np.concatenate([o.reshape(len(o), -1), a / scale], axis=1)
-            for o, a in ((logged, action), (there, taken))
+            condition = covered.condition
+            unsupported_share = self._unsupported(h, covered, sample)
+        distinct = (
+            len(np.unique(row_hashes(sample.observation))) / len(sample) if rows else math.nan
         )
-        action, taken = np.zeros(len(logged), np.int64), np.zeros(len(there), np.int64)
-    return float(unsupported(logged, action, there, taken).mean())
+        self.facts.append(
+            StepFacts(
+                rows=rows,
+                mean_reward=float(reward.mean()) if rows else 0.0,
+                terminated=float(1.0 - alive.mean()) if rows else 0.0,
+                action_entropy=entropy(action),
+                distinct=distinct,
+                dimension=effective_dimension(sample.observation) if rows else math.nan,
+                unsupported=unsupported_share,
+                condition=condition,
+                escaping=0.0,
+            )
+        )
+        return stop
+
+    def _next_folds(self, whole: slice, rows: int) -> IntArray:
+        if self._episode_folds is not None:
+            return self._episode_folds[self._view.episode[whole]]
+        return next_folds(self._folds, self._alive, rows)
+
+    def _moments(self, h: int) -> Covariance | Counts | None:
+        """Prepare to count the groups that the policy visits at this step, if it comes so far."""
+        if self._features is None or self._visits is None or h >= len(self._visits.action):
+            return None
+        wanted = np.unique(
+            self._features(h, self._visits.observation[h], self._visits.action[h])[0]
+        )
+        return Counts(wanted) if self._features.states else Covariance(self._features.width, wanted)
+
+    def _covered(self, h: int, moments: Covariance | Counts) -> StepCoverage:
+        assert self._features is not None
+        assert self._visits is not None
+        visits = self._visits
+        group, psi = self._features(h, visits.observation[h], visits.action[h])
+        most = int(np.diff(self._first).max())
+        return moments.covers(group, psi, visits.episode[h], len(visits.returns), most)
+
+    def _escaping(self, whole: slice, sample: Array) -> float:
+        """Return the share of the previous step's next observations that this one does not have."""
+        if self._led_to is None or not len(self._led_to):
+            return 0.0
+        if not len(sample):
+            return 1.0
+        if is_index(sample):  # indices have no distance, so that none may be missed
+            there = np.isin(self._led_to, self._view.rows(whole).observation)
+            return 1.0 - float(there.mean())
+        return _unsupported_share(sample, _none(sample), self._led_to, _none(self._led_to))
+
+    def _unsupported(self, h: int, covered: StepCoverage, sample: Transitions) -> float:
+        """Return the share of the policy's visits that this step's data does not support."""
+        assert self._visits is not None
+        if not len(sample):
+            return 1.0
+        if self._features is not None and self._features.states:
+            return float(covered.outside[0] / covered.visits)
+        visits = self._visits.observation[h], self._visits.action[h]
+        return _unsupported_share(sample.observation, sample.action, *visits)
 
 
-def _unseen(logged: Array, following: Array) -> float:
-    """Return the share of next observations unlike any that the next step logged."""
-    none = np.zeros(len(logged), np.int64), np.zeros(len(following), np.int64)
-    return float(unsupported(logged, none[0], following, none[1]).mean())
+def _none(rows: Array) -> IntArray:
+    return np.zeros(len(rows), np.int64)
+
+
+def _unsupported_share(data: Array, action: Array, there: Array, taken: Array) -> float:
+    """Return the share of visits unlike any pair in the data; vectors of actions have distances."""
+    if not is_index(action):
+        flat = action.reshape(len(action), -1)
+        scale = flat.std(axis=0) + 1e-12
+        data, there = (
+            np.concatenate([o.reshape(len(o), -1), a.reshape(len(a), -1) / scale], axis=1)
+            for o, a in ((data, action), (there, taken))
+        )
+        action, taken = _none(data), _none(there)
+    return float(unsupported(data, action, there, taken).mean())
 
 
 def inspect_dataset(
@@ -249,7 +233,7 @@ def inspect_dataset(
     seed: int = 0,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Inspection:
-    """Read the dataset at `path` once and say what is in it, and what it covers.
+    """Read the dataset at `path` and say what is in it, and what it covers, step by step.
 
     With a policy, its visits are compared with the data; they come from `env`, or from the
     environment that the dataset says it was made in.
@@ -258,126 +242,78 @@ def inspect_dataset(
         raise HyqError(
             f"visits are compared between episodes: play at least {FEWEST_EPISODES}, not {episodes}"
         )
-    files = DatasetFiles.open(path)
-    counts = files.steps()
-    horizon = len(counts)
+    dataset = Dataset.load(path)
+    view = dataset.by_step()
     streams = Streams(seed)
     saved = load_policy(policy) if policy is not None else None
-    visits = None
+    visits = chosen = None
     if saved is not None:
-        if saved.horizon != horizon:
-            raise HyqError(f"the policy knows {saved.horizon} steps, the dataset has {horizon}")
-        lanes = _environment(files, env, episodes)
-        visits = policy_visits(saved, lanes, streams.integer("visits"))
+        if saved.horizon != view.horizon:
+            raise HyqError(
+                f"the policy knows {saved.horizon} steps, the dataset has {view.horizon}"
+            )
+        made = _environment(dataset, env, episodes)
+        visits = policy_visits(saved, made, streams.integer("visits"))
+        pilot = view.rows(np.unique(np.linspace(0, len(view) - 1, PILOT).astype(np.int64)))
+        sizes = _sizes(dataset, visits, pilot)
+        rng = streams.generator("features")
+        chosen = choose_features(features, pilot.observation, pilot.action, *sizes, rng, saved)
     elif env is not None:
-        _environment(files, env, 1).close()
+        _environment(dataset, env, 1).close()
     if saved is None and features != "raw":
         raise HyqError(f"{features} features measure a policy's coverage: name it with --policy")
-    pilot_rows = np.unique(np.linspace(0, len(files) - 1, PILOT).astype(np.int64))
-    observation = files.columns["observation"].pick(pilot_rows)
-    action = files.columns["action"].pick(pilot_rows)
-    chosen = None
-    if visits is not None:
-        actions, states = _sizes(files, visits, action, observation)
-        rng = streams.generator("features")
-        chosen = choose_features(features, observation, action, actions, states, rng, saved)
-    scan = _Pass(counts, chosen, visits, Tally(horizon))
-    altered: set[str] = set()
-    done = 0
-    for block in files.blocks(altered):
-        scan.add(block)
-        progress(done := done + len(block["step"]), len(files))
-    scan.close()
-    result = _assemble(files, scan, features, tuple(sorted(altered)), observation, action)
-    return replace(result, findings=findings(result, scan.tally), verdict=verdict(result))
+    scan = _Pass(dataset, view, chosen, visits)
+    for h in range(view.horizon):
+        progress(scan.step(h), len(dataset))
+    reward, actions = dataset.reward, 0
+    described_actions = f"vectors {described(dataset.action)}"
+    if is_index(dataset.action):
+        actions = len(np.unique(dataset.action))
+        described_actions = f"discrete, {actions} different"
+    result = Inspection(
+        path=path,
+        provenance=dict(dataset.provenance),
+        rows=len(dataset),
+        bytes=sum(file.stat().st_size for file in path.glob("*.npy")),
+        observation=described(dataset.observation),
+        action=described_actions,
+        actions=actions,
+        reward=(float(reward.min()), float(reward.mean(dtype=float)), float(reward.max())),
+        reward_sparsity=float((reward == 0).mean()),
+        duplicates=scan.duplicates.duplicate_share(),
+        episodes=EpisodeLinks.known(dataset) if dataset.ordered else scan.linker.finish(),
+        steps=tuple(scan.facts),
+        comparator=_comparator(scan, visits, features),
+    )
+    return replace(result, findings=findings(result), verdict=verdict(result))
 
 
-def _sizes(
-    files: DatasetFiles, visits: Visits, action: Array, observation: Array
-) -> tuple[int, int]:
+def _sizes(dataset: Dataset, visits: Visits, pilot: Transitions) -> tuple[int, int]:
     """Count discrete actions and states, over the data and the policy's visits."""
     actions = states = 0
-    if _is_index(action):
-        actions = 1 + max(_largest(files, "action"), *(int(a.max()) for a in visits.action))
-    if _is_index(observation):
-        seen = max(int(o.max()) for o in visits.observation)
-        states = 1 + max(_largest(files, "observation"), seen)
+    if is_index(pilot.action):
+        actions = 1 + max(int(a.max()) for a in (dataset.action, *visits.action))
+    if is_index(pilot.observation):
+        column = np.asarray(dataset.observation)
+        states = 1 + max(int(o.max()) for o in (column, *visits.observation))
         if not actions:
             raise HyqError("observations that are indices of states need actions that are, too")
         check_pairs(states, actions)
     return actions, states
 
 
-def _largest(files: DatasetFiles, name: str) -> int:
-    column = files.columns[name]
-    with column.path.open("rb") as file:
-        file.seek(column.offset)
-        rows = len(files)
-        return max(
-            int(column.read(file, min(1 << 20, rows - start)).max())
-            for start in range(0, rows, 1 << 20)
-        )
-
-
-def _assemble(
-    files: DatasetFiles,
-    scan: _Pass,
-    kind: FeatureKind,
-    altered: tuple[str, ...],
-    observation: Array,
-    action: Array,
-) -> Inspection:
-    tally = scan.tally
-    entropy = tally.action_entropy()
-    rows = np.maximum(tally.rows, 1)
-    steps = tuple(
-        StepFacts(
-            rows=int(tally.rows[h]),
-            mean_reward=float(tally.reward_sum[h] / rows[h]),
-            terminated=float(tally.ended[h] / rows[h]),
-            action_entropy=math.nan if entropy is None else float(entropy[h]),
-            distinct=distinct,
-            dimension=dimension,
-            unsupported=lacking,
-            condition=scan.coverage[h].condition if h < len(scan.coverage) else math.nan,
-            escaping=scan.escaping[h] if h < len(scan.escaping) else 0.0,
-        )
-        for h, (distinct, dimension, lacking) in enumerate(scan.steps)
-    )
-    if tally.actions is not None:
-        described = f"discrete, {int((tally.actions.sum(axis=0) > 0).sum())} different"
-    else:
-        described = f"vectors {action.shape[1:]} {action.dtype}"
-    return Inspection(
-        path=files.path,
-        provenance=dict(files.provenance),
-        rows=len(files),
-        bytes=sum(column.path.stat().st_size for column in files.columns.values()),
-        observation=f"{observation.shape[1:]} {observation.dtype}",
-        action=described,
-        reward=(tally.reward_low, float(tally.reward_sum.sum() / len(files)), tally.reward_high),
-        reward_sparsity=1.0 - float(tally.rewarded.sum() / len(files)),
-        duplicates=scan.duplicates.duplicate_share(),
-        broken=dict(tally.broken),
-        altered=altered,
-        episodes=scan.linker.finish(),
-        steps=steps,
-        comparator=_comparator(scan, kind),
-    )
-
-
-def _comparator(scan: _Pass, kind: FeatureKind) -> Comparator | None:
-    if scan.visits is None:
+def _comparator(scan: _Pass, played: Visits | None, kind: FeatureKind) -> Comparator | None:
+    if played is None:
         return None
     coverage = PolicyCoverage.of(scan.coverage)
-    lacking = np.array([step[2] for step in scan.steps[: len(scan.coverage)]])
+    lacking = np.array([step.unsupported for step in scan.facts[: len(scan.coverage)]])
     visits = np.array([step.visits for step in scan.coverage])
     late = np.flatnonzero(lacking > 0.2)
     return Comparator(
         features=kind,
-        episodes=len(scan.visits.returns),
-        mean_return=float(scan.visits.returns.mean()),
-        mean_length=float(visits.sum() / len(scan.visits.returns)),
+        episodes=len(played.returns),
+        mean_return=float(played.returns.mean()),
+        mean_length=float(visits.sum() / len(played.returns)),
         transfer=coverage.transfer,
         condition=coverage.condition,
         outside=coverage.outside,

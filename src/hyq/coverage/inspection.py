@@ -9,7 +9,7 @@ from typing import Any, Literal
 from hyq.core.errors import HyqError
 from hyq.coverage.estimate import Interval
 from hyq.coverage.features import FeatureKind
-from hyq.coverage.scan import Episodes
+from hyq.coverage.scan import EpisodeLinks
 
 UNSUPPORTED_LIMIT = 0.05
 """Above this share of unsupported visits a policy is not covered (1% is chance, of vectors)."""
@@ -83,14 +83,14 @@ class Inspection:
     bytes: int
     observation: str
     action: str
+    actions: int
+    """How many different discrete actions there are; 0 for vectors."""
     reward: tuple[float, float, float]
     """Smallest, mean and largest."""
     reward_sparsity: float
     """Share of transitions without reward."""
     duplicates: float
-    broken: dict[str, int]
-    altered: tuple[str, ...]
-    episodes: Episodes
+    episodes: EpisodeLinks
     steps: tuple[StepFacts, ...]
     comparator: Comparator | None
     findings: tuple[Finding, ...] = ()

@@ -5,7 +5,6 @@ import math
 import numpy as np
 
 from hyq.coverage.inspection import UNSUPPORTED_LIMIT, Comparator, Finding, Inspection
-from hyq.coverage.scan import Tally
 
 BEST_SHARE = 0.1
 NEARLY_DETERMINISTIC = 0.1
@@ -14,34 +13,15 @@ WELL, THIN = 3.0, 10.0
 """C_pi over that of the policy's own data, sqrt(H): well covered up to, thinly up to."""
 
 
-def findings(found: Inspection, tally: Tally) -> tuple[Finding, ...]:
+def findings(found: Inspection) -> tuple[Finding, ...]:
     """List what is wrong or worth knowing, the worst first."""
-    notes = [*_damage(found, tally), *_ends(found, tally), *_content(found, tally)]
+    notes = [*_ends(found), *_content(found)]
     order = ("error", "warning", "note", "good")
     notes.sort(key=lambda note: order.index(note.severity))
     return tuple(notes or [Finding("good", "Nothing is wrong with the numbers themselves.")])
 
 
-def _damage(found: Inspection, tally: Tally) -> list[Finding]:
-    notes = [
-        Finding("error", f"{count:,} rows of '{name}' have NaN or infinite entries: clean them.")
-        for name, count in found.broken.items()
-    ]
-    if found.altered:
-        names = ", ".join(found.altered)
-        notes.append(Finding("error", f"Files changed since they were saved: {names}."))
-    if tally.bad_discounts:
-        text = f"{tally.bad_discounts:,} discounts lie outside [0, 1]."
-        notes.append(Finding("error", text))
-    if found.duplicates > 0.01:
-        text = f"{found.duplicates:.1%} of the transitions repeat an earlier one exactly."
-        small = found.observation.startswith("()")
-        tail = " With few states that is expected." if small else " Were logs merged twice?"
-        notes.append(Finding("note" if small else "warning", text + tail))
-    return notes
-
-
-def _ends(found: Inspection, tally: Tally) -> list[Finding]:
+def _ends(found: Inspection) -> list[Finding]:
     notes = []
     episodes = found.episodes
     if episodes.continued_after_end:
@@ -56,24 +36,30 @@ def _ends(found: Inspection, tally: Tally) -> list[Finding]:
             "were cut off, or rows are missing. Cut-off episodes must keep discount 1 (they do)."
         )
         notes.append(Finding("note", text))
-    if not tally.ended.any():
+    ended = [step.terminated for step in found.steps if step.rows]
+    if not any(ended):
         text = (
             "No transition is terminated. If episodes end by themselves, their last transition "
             "needs discount 0; otherwise values are bootstrapped past the end."
         )
         notes.append(Finding("warning", text))
-    if tally.ended.sum() == tally.rows.sum() and len(tally.rows) > 1:
+    if min(ended) == 1.0 and len(found.steps) > 1:
         notes.append(Finding("error", "Every transition is terminated: discounts are wrong."))
     return notes
 
 
-def _content(found: Inspection, tally: Tally) -> list[Finding]:
+def _content(found: Inspection) -> list[Finding]:
     notes = []
     if found.reward_sparsity == 1.0:
         notes.append(Finding("error", "No transition has a reward: there is nothing to learn."))
     elif found.reward_sparsity > 0.99:
         text = f"Rewards are sparse: {1 - found.reward_sparsity:.2%} of the transitions have one."
         notes.append(Finding("note", text))
+    if found.duplicates > 0.01:
+        text = f"{found.duplicates:.1%} of the transitions repeat an earlier one exactly."
+        small = found.observation.startswith("()")
+        tail = " With few states that is expected." if small else " Was data merged twice?"
+        notes.append(Finding("note" if small else "warning", text + tail))
     if found.escaping > 0.1:
         text = (
             f"{found.escaping:.0%} of the next observations are unlike any that the next step "
@@ -84,8 +70,8 @@ def _content(found: Inspection, tally: Tally) -> list[Finding]:
     if few:
         text = f"{len(few)} of {len(found.steps)} steps have fewer than 50 transitions."
         notes.append(Finding("warning", text))
-    if tally.actions is not None and tally.actions.shape[1] > 1:
-        largest = math.log(tally.actions.shape[1])
+    if found.actions:
+        largest = math.log(max(found.actions, 2))
         flat = np.array([step.action_entropy for step in found.steps]) / largest
         fixed = int((flat < NEARLY_DETERMINISTIC).sum())
         if fixed:
@@ -99,7 +85,7 @@ def _content(found: Inspection, tally: Tally) -> list[Finding]:
 
 def verdict(found: Inspection) -> tuple[str, ...]:
     """Say what Hy-Q can compete with, and which assumption is at risk."""
-    usable = not (found.broken or found.episodes.continued_after_end)
+    usable = not found.episodes.continued_after_end
     lines = [] if usable else ["First mend the errors below: they would be learned as facts."]
     if found.comparator is not None:
         lines += _about_policy(found, found.comparator)
@@ -160,7 +146,7 @@ def _about_episodes(found: Inspection) -> list[str]:
     if len(found.steps) == 1 and found.episodes.linked < 0.9:
         return [
             "The rows carry no order: all are of step 0, yet their episodes go on. So the returns "
-            "of episodes are unknown. Log the step of each row, or whole episodes (hyq.Episodes)."
+            "of episodes are unknown. Give the timestep of each row, or whole episodes (truncated)."
         ]
     if found.episodes.linked < 0.9 or len(returns) < 10:
         return [

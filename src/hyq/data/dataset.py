@@ -1,324 +1,396 @@
-"""Offline data: immutable, hashed, memory-mapped, and addressed by step.
+"""Offline data: episodes laid end to end, each observation once; immutable and hashed.
 
-On disk a dataset is a directory of `.npy` arrays and a `manifest.json` that says where the data
-came from and what each file's SHA-256 is. Nothing in it is ever unpickled.
+Transitions without order are episodes of one transition. On disk a dataset is a directory of
+`.npy` arrays and a `manifest.json` that says where the data came from and what each file's SHA-256
+is. Nothing in it is ever unpickled. Images are stored compressed.
 """
 
-import hashlib
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
-import gymnasium as gym
 import numpy as np
 
 from hyq.core.errors import HyqError
-from hyq.core.files import file_digest, new_directory, read_json, write_json
-from hyq.core.types import Array, BoolArray, IntArray, Transitions
+from hyq.core.types import Array, BoolArray, FloatArray, IntArray, Transitions
+from hyq.data.columns import (
+    Column,
+    Observation,
+    check_actions,
+    check_numbers,
+    check_vector,
+    columns_digest,
+    described,
+    joined,
+    load_columns,
+    named,
+    only_column,
+    over_columns,
+    packed,
+    read_manifest,
+    save_columns,
+    truth_values,
+)
+from hyq.data.layout import Rows, check_given, check_order, cut, lay_out
 
-FORMAT = "hyq-dataset-1"
-_LOADERS = {
-    FORMAT: "hyq.Dataset.load, or either kind with hyq.load_logs",
-    "hyq-episodes-1": "hyq.Episodes.load, or either kind with hyq.load_logs",
-}
-"""What reads each kind of logs."""
-COLUMNS = (*(f.name for f in fields(Transitions)), "step")
+COLUMNS = ("action", "reward", "life_lost", "length", "terminated", "timestep")
+"""All columns but those of the observation."""
+
+
+@dataclass(frozen=True, eq=False)
+class Episode:
+    """One episode of T transitions in time order."""
+
+    observation: Array | Mapping[str, Array]
+    """Shape (T + 1, ...), or a dictionary of such: the last one was seen but not acted in."""
+    action: Array
+    reward: FloatArray
+    terminated: bool
+    """Whether the episode ended by itself; otherwise it was truncated, and its value continues."""
+    life_lost: BoolArray | None = None
+    """Where a life was lost, in games that continue with the next one."""
+    timestep: int = 0
+    """The timestep of the first transition, where it is not the episode's first."""
+
+    def __post_init__(self) -> None:
+        """Raise unless the columns belong to one another."""
+        steps = len(self.action)
+        lost = steps if self.life_lost is None else len(self.life_lost)
+        seen = {len(column) for column in named("observation", self.observation).values()}
+        if steps == 0 or (seen, len(self.reward), lost) != ({steps + 1}, steps, steps):
+            raise HyqError(
+                f"an episode has at least one action, as many rewards and one more observation, "
+                f"got {steps}, {len(self.reward)} and {', '.join(map(str, sorted(seen)))}"
+            )
+
+    def __repr__(self) -> str:
+        """Say how much of what there is: the arrays would fill the screen."""
+        end = "terminated" if self.terminated else "truncated"
+        seen = described(self.observation)
+        return f"Episode({len(self.action):,} transitions, {end}, observations {seen})"
 
 
 @dataclass(frozen=True, eq=False)  # arrays have no one answer; compare `digest()`
 class Dataset:
-    """Logged transitions, sorted by the step of their episode at which they happened."""
+    """Offline data: N transitions of E episodes, laid end to end."""
 
-    transitions: Transitions
-    step: IntArray
+    observation: Observation
+    """The T + 1 observations of each episode: an array, compressed images, or a dictionary."""
+    action: Array
+    """Shape (N, ...): integers or floats of any shape."""
+    reward: FloatArray
+    life_lost: BoolArray
+    length: IntArray
+    """T of each episode."""
+    terminated: BoolArray
+    """Whether each episode ended by itself."""
+    timestep: IntArray
+    """The timestep of each episode's first transition; 0 unless known."""
     provenance: Mapping[str, Any]
     """Which environment and which behaviour made the data; JSON only."""
 
     def __post_init__(self) -> None:
-        """Refuse data that no algorithm could use, then make it read-only."""
-        columns = {name: self.column(name) for name in COLUMNS}
-        check_rows(columns, vectors=("reward", "discount", "step"))
-        if len(self.step) == 0:
-            raise HyqError("the dataset is empty")
-        if not np.issubdtype(self.step.dtype, np.integer):
-            raise HyqError(f"column 'step' must hold whole numbers, got {self.step.dtype}")
-        for name, column in columns.items():
+        """Raise for data that no algorithm could use, then make it read-only."""
+        if isinstance(self.observation, Mapping):  # in one order, so that the digest is one
+            object.__setattr__(self, "observation", dict(sorted(self.observation.items())))
+        check_vector("length", self.length)
+        if len(self.length) == 0 or self.length.min() < 1:
+            raise HyqError("the dataset is empty: there must be an episode, each with a transition")
+        self._check_rows()
+        check_actions(self.action)
+        for name, column in self._columns().items():
             check_numbers(name, column)
-        if self.step[0] < 0 or np.any(self.step[1:] < self.step[:-1]):
-            raise HyqError("rows must be sorted by 'step', which counts from 0")
-        if np.any((self.transitions.discount < 0) | (self.transitions.discount > 1)):
-            raise HyqError("column 'discount' must lie in [0, 1]: 0 where an episode terminated")
-        for column in columns.values():
-            column.flags.writeable = False
+            if isinstance(column, np.ndarray):
+                column.flags.writeable = False
+        for name in ("life_lost", "terminated"):
+            if getattr(self, name).dtype != np.bool_:
+                raise HyqError(f"column {name!r} must hold truth values")
+        if not np.issubdtype(self.timestep.dtype, np.integer) or self.timestep.min() < 0:
+            raise HyqError("column 'timestep' must hold whole numbers that count from 0")
+
+    @classmethod
+    def of(cls, episodes: Iterable[Episode], provenance: Mapping[str, Any]) -> "Dataset":
+        """Lay episodes end to end, compressing images one episode at a time."""
+        parts = [(over_columns(packed, e.observation), _other_columns(e)) for e in episodes]
+        if not parts:
+            raise HyqError("there are no episodes")
+        observations, others = zip(*parts, strict=True)
+        if len({described(observation) for observation in observations}) != 1:
+            raise HyqError("the observations of all episodes must have one shape and type")
+        columns: dict[str, Any] = {
+            name: joined(*(part[name] for part in others)) for name in COLUMNS
+        }
+        return cls(over_columns(joined, *observations), **columns, provenance=provenance)
 
     @classmethod
     def from_arrays(
         cls,
-        observation: Array,
+        observation: Array | Mapping[str, Array],
         action: Array,
         reward: Array,
-        next_observation: Array,
+        next_observation: Array | Mapping[str, Array] | None,
         terminated: Array,
-        step: Array | None = None,
+        truncated: Array | None = None,
+        timestep: Array | None = None,
         provenance: Mapping[str, Any] | None = None,
     ) -> "Dataset":
-        """Make a dataset of (s, a, r, s') logs, in any order.
+        """Make a dataset of arrays with one row a transition.
 
         Args:
-            observation: s of each row.
+            observation: s of each row; for a dictionary observation space an array for each key.
             action: a of each row.
             reward: r of each row.
-            next_observation: s' of each row.
-            terminated: Whether the episode ended there by itself; not where it was cut off.
-            step: Step of its episode at which each row happened, for methods that go by it.
+            next_observation: s' of each row. Rows in time order may do without it: the next row's
+                observation is it. What came after a truncation is then unknown, so the last row
+                before it only serves as an observation; after a termination nothing counts, and the
+                last observation stands there again.
+            terminated: Whether the episode ended by itself after the row.
+            truncated: Whether the episode was cut off after the row. With it, rows are in time
+                order and become whole episodes; the end of the data counts as a truncation. Without
+                it, rows may have any order.
+            timestep: Step of its episode at which each row happened, for rows in any order.
             provenance: Where the data came from.
         """
-        rows = Transitions(
-            np.asarray(observation),
-            np.asarray(action),
-            np.asarray(reward, dtype=np.float32),
-            1.0 - truth_values("terminated", terminated).astype(np.float32),
-            np.asarray(next_observation),
+        seen = over_columns(np.asarray, observation)
+        after = seen if next_observation is None else over_columns(np.asarray, next_observation)
+        columns: dict[str, Any] = {
+            **named("observation", seen),
+            "action": np.asarray(action),
+            "reward": np.asarray(reward, dtype=np.float32),
+            **(named("next_observation", after) if next_observation is not None else {}),
+            "terminated": truth_values("terminated", terminated),
+        }
+        if truncated is None:
+            if next_observation is None:
+                raise HyqError("rows in any order need next_observation: give it, or truncated")
+            columns["timestep"] = np.asarray(
+                np.zeros(len(columns["action"]), np.int64) if timestep is None else timestep
+            )
+        elif timestep is not None:
+            raise HyqError("timestep is for rows in any order: leave it out, or truncated")
+        else:
+            columns["truncated"] = truth_values("truncated", truncated)
+        # Before anything is sorted or cut: a message may name a row.
+        check_given(columns, seen, after)
+        ended = columns["terminated"]
+        if truncated is None:
+            time = columns["timestep"]
+            order: IntArray = np.argsort(time, kind="stable")
+            rows = Rows(order, order, np.ones(len(order), np.int64))
+            first = time[order]
+        else:
+            rows = cut(ended, columns["truncated"], next_observation is None)
+            first = np.zeros(len(rows.length), np.int64)
+            if not len(first):
+                raise HyqError("there are no episodes")
+            if next_observation is not None:
+                check_order(seen, after, ended | columns["truncated"])
+        return cls(
+            over_columns(lambda one, end: lay_out(one, end, rows), seen, after),
+            columns["action"][rows.kept],
+            columns["reward"][rows.kept],
+            np.zeros(len(rows.kept), np.bool_),
+            rows.length,
+            ended[rows.last],
+            first,
+            provenance or {},
         )
-        when = np.zeros(len(rows.observation), np.int64) if step is None else np.asarray(step)
-        # Before they are sorted: rows that do not fit cannot be, and a message may name a row.
-        columns = {**vars(rows), "step": when}
-        check_rows(columns, vectors=("reward", "step"))
-        for name, column in columns.items():
-            check_numbers(name, column)
-        _check_actions(rows.action)
-        order = np.argsort(when, kind="stable")
-        return cls(rows[order], when[order], provenance or {})
+
+    @classmethod
+    def from_transitions(
+        cls, rows: Transitions, timestep: IntArray, provenance: Mapping[str, Any] | None = None
+    ) -> "Dataset":
+        """Make a dataset of transitions in any order, each an episode of its own."""
+        arrays = (rows.observation, rows.action, rows.reward, rows.next_observation)
+        if not np.isin(rows.discount, (0, 1)).all():
+            raise HyqError(
+                "discounts of offline data are 0 where an episode terminated, 1 elsewhere"
+            )
+        return cls.from_arrays(
+            *arrays, rows.discount == 0, timestep=timestep, provenance=provenance
+        )
+
+    def __len__(self) -> int:
+        """Count the transitions."""
+        return len(self.action)
+
+    @property
+    def num_episodes(self) -> int:
+        """How many episodes there are."""
+        return len(self.length)
+
+    @property
+    def num_observations(self) -> int:
+        """How many observations there are: one more than transitions in every episode."""
+        return len(self) + self.num_episodes
+
+    @property
+    def ordered(self) -> bool:
+        """Whether there are episodes of several transitions; else rows have no order in time."""
+        return len(self) > self.num_episodes
+
+    def __repr__(self) -> str:
+        """Say how much of what there is: the arrays would fill the screen."""
+        return (
+            f"Dataset({len(self):,} transitions, {self.num_episodes:,} episodes, "
+            f"observations {described(self.observation)}, "
+            f"actions {described(self.action)})"
+        )
+
+    def __iter__(self) -> Iterator[Episode]:
+        """Go through the episodes, decompressing one at a time."""
+        ends = np.cumsum(self.length)
+        for index, (start, end) in enumerate(zip(ends - self.length, ends, strict=True)):
+            seen = slice(start + index, end + index + 1)
+            yield Episode(
+                over_columns(lambda column, rows=seen: column[rows], self.observation),
+                self.action[start:end],
+                self.reward[start:end],
+                bool(self.terminated[index]),
+                self.life_lost[start:end],
+                int(self.timestep[index]),
+            )
+
+    def returns(self) -> FloatArray:
+        """Return the undiscounted return of each episode."""
+        first = np.cumsum(self.length) - self.length
+        return np.add.reduceat(self.reward.astype(np.float64), first)
+
+    def by_step(self) -> "StepView":
+        """Return the transitions sorted by timestep, for methods that learn step by step."""
+        return StepView(self)
+
+    def digest(self) -> str:
+        """Return a SHA-256 over the decompressed contents, to tell whether two are the same."""
+        return columns_digest(self._columns())
+
+    def save(self, path: Path | str) -> None:
+        """Write the dataset into a new directory, whole or not at all."""
+        keys = list(self.observation) if isinstance(self.observation, Mapping) else None
+        manifest = {
+            "episodes": self.num_episodes,
+            "transitions": len(self),
+            "observation_keys": keys,
+            "provenance": dict(self.provenance),
+        }
+        # Files are numbered, because a key may be no name of a file.
+        observation = dict(zip(_files(keys), named("", self.observation).values(), strict=True))
+        others = {name: getattr(self, name) for name in COLUMNS}
+        save_columns(Path(path), observation | others, manifest)
+
+    @classmethod
+    def load(cls, path: Path | str) -> "Dataset":
+        """Open a dataset memory-mapped, after checking every file against its hash."""
+        directory = Path(path)
+        manifest = read_manifest(directory)
+        keys = manifest.get("observation_keys")
+        seen = list(load_columns(directory, _files(keys), manifest).values())
+        observation: Observation = seen[0] if keys is None else dict(zip(keys, seen, strict=True))
+        columns: dict[str, Any] = load_columns(directory, COLUMNS, manifest)
+        return cls(observation, **columns, provenance=manifest["provenance"])
+
+    def _columns(self) -> dict[str, Column]:
+        others = {name: getattr(self, name) for name in COLUMNS}
+        return named("observation", self.observation) | others
+
+    def _check_rows(self) -> None:
+        episodes, transitions = len(self.length), int(self.length.sum())
+        per_episode = dict.fromkeys(("length", "terminated", "timestep"), episodes)
+        per_transition = dict.fromkeys(("action", "reward", "life_lost"), transitions)
+        for name, column in self._columns().items():
+            rows = (per_episode | per_transition).get(name, episodes + transitions)
+            if len(column) != rows:
+                raise HyqError(
+                    f"column {name!r} has {len(column)} rows where the lengths say {rows}"
+                )
+        for name in COLUMNS[1:]:
+            check_vector(name, getattr(self, name))
+
+
+class StepView:
+    """Transitions sorted by the timestep at which they happened: D^nu_0, D^nu_1, ...
+
+    Rows of one timestep keep the order of the dataset. Where every episode has one transition and
+    they are sorted already, observations are views of the dataset's own.
+    """
+
+    def __init__(self, dataset: Dataset) -> None:
+        """Sort the rows; observations are read when they are asked for."""
+        self._observation: Column = only_column(dataset.observation)
+        self._ordered = dataset.ordered
+        ends = np.cumsum(dataset.length)
+        episode = np.repeat(np.arange(len(ends)), dataset.length)
+        step: Array = np.arange(len(dataset)) + (dataset.timestep - ends + dataset.length)[episode]
+        action, reward = dataset.action, dataset.reward
+        discount: FloatArray = np.ones(len(dataset), np.float32)
+        discount[ends - 1] = ~dataset.terminated
+        self._order: IntArray | None = None
+        if (step[1:] < step[:-1]).any():
+            self._order = np.argsort(step, kind="stable")
+            step, episode = step[self._order], episode[self._order]
+            action, reward = action[self._order], reward[self._order]
+            discount = discount[self._order]
+        self.action, self.reward, self.discount = action, reward, discount
+        self.episode: IntArray = episode
+        """The episode that each row is of."""
+        self.step: IntArray = step
+        """The timestep of each row."""
 
     def __len__(self) -> int:
         """Count the transitions."""
         return len(self.step)
 
-    def __repr__(self) -> str:
-        """Say how much of what there is: the arrays would fill the screen."""
-        seen = self.transitions.observation
-        return (
-            f"Dataset({len(self):,} transitions, {self.horizon:,} steps, "
-            f"observations {seen.shape[1:]} {seen.dtype})"
-        )
-
     @property
     def horizon(self) -> int:
-        """Number of steps, the largest step index plus one."""
+        """Number of steps, the largest timestep plus one."""
         return int(self.step[-1]) + 1
 
+    @cached_property
+    def transitions(self) -> Transitions:
+        """All rows."""
+        return self.rows(slice(None))
+
     def at(self, h: int) -> Transitions:
-        """Return D^nu_h: the transitions that happened at step `h`, as a view."""
+        """Return D^nu_h: the transitions that happened at timestep `h`, as a view."""
         return self.transitions[slice(*np.searchsorted(self.step, (h, h + 1)))]
 
-    def column(self, name: str) -> Array:
-        """Return one column by name."""
-        array: Array = self.step if name == "step" else getattr(self.transitions, name)
-        return array
-
-    def digest(self) -> str:
-        """Return a SHA-256 over every column, to tell whether two datasets are the same."""
-        return columns_digest({name: self.column(name) for name in COLUMNS})
-
-    def save(self, path: Path | str) -> None:
-        """Write the dataset into a new directory, whole or not at all."""
-        manifest = {
-            "format": FORMAT,
-            "transitions": len(self),
-            "provenance": dict(self.provenance),
-        }
-        save_columns(Path(path), {name: self.column(name) for name in COLUMNS}, manifest)
-
-    @classmethod
-    def load(cls, path: Path | str) -> "Dataset":
-        """Open a dataset memory-mapped, after checking every file against its hash."""
-        manifest = read_manifest(Path(path))
-        columns = load_columns(Path(path), COLUMNS, manifest)
-        step = columns.pop("step")
-        return cls(Transitions(**columns), step, manifest["provenance"])
-
-
-class Rows(Protocol):
-    """Anything that is an array as far as reading it block by block goes."""
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """The shape that all rows together have."""
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """The type of an entry."""
-
-    def __len__(self) -> int:
-        """Count the rows."""
-
-    def __getitem__(self, rows: slice, /) -> Array:
-        """Return some rows."""
-
-
-def blocks(column: Rows, rows: int = 65536) -> Iterator[Array]:
-    """Go through a column in blocks, so that what lies on disk is never read in at once."""
-    for start in range(0, len(column), rows):
-        yield column[start : start + rows]
-
-
-def check_rows(columns: Mapping[str, Array], vectors: Iterable[str]) -> None:
-    """Refuse columns that cannot belong to the same transitions.
-
-    Args:
-        columns: By name; `observation` and `next_observation` must be among them.
-        vectors: Names of those with one number a row.
-    """
-    for name in vectors:
-        check_vector(name, columns[name])
-    observation, following = columns["observation"], columns["next_observation"]
-    for name, column in columns.items():
-        if len(column) != len(observation):
-            raise HyqError(
-                f"column {name!r} has {len(column)} rows where 'observation' has {len(observation)}"
-            )
-    if following.shape != observation.shape:
-        raise HyqError(
-            f"column 'next_observation' has rows of shape {following.shape[1:]} where those of "
-            f"'observation' have {observation.shape[1:]}"
+    def rows(self, where: slice | IntArray) -> Transitions:
+        """Return some rows, without reading others."""
+        if isinstance(where, slice) and self._order is None and not self._ordered:
+            start, stop, stride = where.indices(len(self))
+            seen: slice | IntArray = slice(2 * start, 2 * stop, 2 * stride)
+            after: slice | IntArray = slice(2 * start + 1, 2 * stop, 2 * stride)
+        else:
+            taken = np.arange(len(self))[where] if self._order is None else self._order[where]
+            seen = taken + self.episode[where]
+            after = seen + 1
+        found = Transitions(
+            self._observation[seen],
+            self.action[where],
+            self.reward[where],
+            self.discount[where],
+            self._observation[after],
         )
+        for column in vars(found).values():
+            column.flags.writeable = False
+        return found
 
 
-def check_vector(name: str, column: Array) -> None:
-    """Refuse a column that has not one number a row."""
-    if column.ndim != 1:
-        remedy = ": give it .ravel()" if column.size == len(column) else ""
-        raise HyqError(f"column {name!r} must be a vector, got shape {column.shape}{remedy}")
+def _other_columns(episode: Episode) -> dict[str, Array]:
+    """Return all columns of an episode but those of the observation."""
+    lost = np.zeros(len(episode.action), np.bool_)
+    return {
+        "action": np.asarray(episode.action),
+        "reward": np.asarray(episode.reward, np.float32),
+        "life_lost": lost if episode.life_lost is None else np.asarray(episode.life_lost),
+        "length": np.array([len(episode.action)]),
+        "terminated": np.array([bool(episode.terminated)]),
+        "timestep": np.array([episode.timestep]),
+    }
 
 
-def _check_actions(action: Array) -> None:
-    """Refuse what are no actions of any space; single numbers are often read as tables of them."""
-    if action.dtype == np.bool_:
-        raise HyqError("column 'action' holds truth values: number the actions with .astype(int)")
-    if np.issubdtype(action.dtype, np.integer):  # else each row may be a point of a box
-        check_vector("action", action)
-
-
-def truth_values(name: str, flags: Array) -> BoolArray:
-    """Return flags as truth values; numbers must be 0 or 1."""
-    column = np.asarray(flags)
-    check_vector(name, column)
-    if not ((column == 0) | (column == 1)).all():
-        raise HyqError(f"column {name!r} must hold truth values, or 0 and 1")
-    return column.astype(np.bool_)
-
-
-def check_numbers(name: str, column: Rows) -> None:
-    """Refuse a column that holds anything but finite numbers."""
-    if not (np.issubdtype(column.dtype, np.number) or column.dtype == np.bool_):
-        raise HyqError(f"column {name!r} holds {column.dtype}: store plain numbers")
-    if not np.issubdtype(column.dtype, np.floating):
-        return
-    bad = [~np.isfinite(block).reshape(len(block), -1).all(axis=1) for block in blocks(column)]
-    rows = np.flatnonzero(np.concatenate(bad or [np.zeros(0, np.bool_)]))
-    if len(rows):
-        raise HyqError(
-            f"column {name!r} has NaN or infinite entries in {len(rows):,} of {len(column):,} rows,"
-            f" first in row {rows[0]}: clean the data first"
-        )
-
-
-def columns_digest(columns: Mapping[str, Rows]) -> str:
-    """Return a SHA-256 over the names and contents of columns."""
-    total = hashlib.sha256()
-    for name, column in columns.items():
-        total.update(f"{name} {column.dtype.str} {column.shape}".encode())
-        for block in blocks(column, rows=1024):
-            total.update(np.ascontiguousarray(block).data.cast("B"))
-    return total.hexdigest()
-
-
-def save_columns(path: Path, columns: Mapping[str, Array], manifest: Mapping[str, Any]) -> None:
-    """Write columns and a manifest with their hashes into a new directory."""
-    with new_directory(path) as draft:
-        for name, column in columns.items():
-            np.save(draft / f"{name}.npy", np.ascontiguousarray(column), allow_pickle=False)
-        hashes = {name: file_digest(draft / f"{name}.npy") for name in columns}
-        write_json(draft / "manifest.json", {**manifest, "sha256": hashes})
-
-
-def load_columns(path: Path, names: Iterable[str], manifest: Mapping[str, Any]) -> dict[str, Array]:
-    """Open columns memory-mapped, after checking each file against its hash."""
-    hashes = manifest["sha256"]
-    return {name: _load_column(path / f"{name}.npy", hashes.get(name)) for name in names}
-
-
-def any_manifest(path: Path) -> dict[str, Any]:
-    """Return the manifest in a directory, of whatever it may be."""
-    if not path.is_dir():
-        raise HyqError(f"{path} is not a dataset directory: give the directory that was saved")
-    if not (path / "manifest.json").exists():
-        raise HyqError(
-            f"{path} holds no saved logs: make them with hyq.Dataset.from_arrays(...).save(DIR), "
-            "see docs/quickstart.md"
-        )
-    return read_json(path / "manifest.json")
-
-
-def read_manifest(path: Path, kind: str = FORMAT) -> dict[str, Any]:
-    """Return the manifest of a dataset's directory, or say why it is none."""
-    manifest = any_manifest(path)
-    found = manifest.get("format")
-    if found != kind:
-        hint = "give the directory of saved logs"
-        if found in _LOADERS:
-            hint = f"open it with {_LOADERS[found]}"
-        raise HyqError(f"{path} is not a {kind} dataset but {found or 'something else'}: {hint}")
-    for name in ("sha256", "provenance"):
-        if not isinstance(manifest.get(name), dict):
-            raise HyqError(f"the manifest of {path} is damaged: it has no {name!r}")
-    return manifest
-
-
-def same_provenance(dataset: Dataset, expected: Mapping[str, Any]) -> None:
-    """Refuse a dataset that says it came from another environment than `expected`."""
-    found = _leaves(dataset.provenance)
-    for key, value in _leaves(expected).items():
-        if found.get(key) != value:
-            raise HyqError(
-                f"the dataset is of another environment: its {key} is {found.get(key)!r}, "
-                f"this one's is {value!r}"
-            )
-
-
-def check_fits(dataset: Dataset, env: gym.vector.VectorEnv[Any, Any, Any], horizon: int) -> None:
-    """Refuse data whose shapes, actions or length cannot have come from `env`."""
-    rows, space = dataset.transitions, env.single_observation_space
-    if rows.observation.shape[1:] != space.shape or rows.next_observation.shape[1:] != space.shape:
-        raise HyqError(
-            f"the dataset's observations have shape {rows.observation.shape[1:]}, "
-            f"the environment's {space.shape}"
-        )
-    if dataset.horizon != horizon:
-        raise HyqError(f"the dataset has {dataset.horizon} steps, the environment {horizon}")
-    actions = env.single_action_space
-    if isinstance(actions, gym.spaces.Discrete):
-        low, high = rows.action.min(), rows.action.max()
-        if low < actions.start or high >= actions.start + actions.n:
-            raise HyqError(f"the dataset has actions from {low} to {high}, outside {actions}")
-
-
-def _leaves(tree: Mapping[str, Any]) -> dict[str, Any]:
-    """Flatten nested mappings into one, keyed by the innermost names."""
-    flat: dict[str, Any] = {}
-    for key, value in tree.items():
-        flat |= _leaves(value) if isinstance(value, Mapping) else {key: value}
-    return flat
-
-
-def _load_column(path: Path, digest: str | None) -> Array:
-    try:
-        found = file_digest(path)
-        if found != digest:
-            raise HyqError(f"{path} was altered or cut short: its hash does not match the manifest")
-        return np.load(path, mmap_mode="r", allow_pickle=False)
-    except FileNotFoundError:
-        raise HyqError(f"{path} is missing: the dataset is incomplete") from None
-    except ValueError:
-        raise HyqError(f"{path} is not a plain NumPy array") from None
+def _files(keys: list[str] | None) -> list[str]:
+    """Return the names under which the columns of an observation are saved."""
+    return ["observation"] if keys is None else [f"observation-{i}" for i in range(len(keys))]

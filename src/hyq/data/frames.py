@@ -147,7 +147,7 @@ class PackedFrames:
         """Count the images."""
         return len(self.size)
 
-    def __getitem__(self, rows: slice, /) -> Array:
+    def __getitem__(self, rows: slice | IntArray, /) -> Array:
         """Decompress some of the images."""
         data = np.asarray(self.blob).data
         ends, size = self._ends[rows], self.size[rows]

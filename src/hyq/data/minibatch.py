@@ -8,7 +8,7 @@ import numpy as np
 
 from hyq.core.errors import HyqError
 from hyq.core.types import IntArray
-from hyq.data.dataset import Dataset
+from hyq.data.dataset import StepView
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,9 +29,9 @@ class StepSampler:
             )
 
     @classmethod
-    def of(cls, dataset: Dataset) -> Self:
+    def of(cls, view: StepView) -> Self:
         """Draw from each step of a dataset."""
-        return cls.counted(np.bincount(dataset.step, minlength=dataset.horizon).tolist())
+        return cls.counted(np.bincount(view.step, minlength=view.horizon).tolist())
 
     @classmethod
     def counted(cls, counts: Sequence[int]) -> Self:

@@ -14,7 +14,8 @@ from numpy.typing import DTypeLike
 
 from hyq.core.errors import HyqError
 from hyq.core.types import Array, BoolArray, FloatArray, IntArray, Transitions
-from hyq.data.episodes import Episode
+from hyq.data.columns import only_column
+from hyq.data.dataset import Episode
 from hyq.data.frames import frames_for
 from hyq.data.priorities import Priorities
 
@@ -76,11 +77,12 @@ class Replay:
         first = next(coming, None)
         if first is None:
             raise HyqError("there are no logged episodes to replay")
-        shape, dtype = first.observation.shape[1:], first.observation.dtype
+        seen = only_column(first.observation)
+        shape, dtype = seen.shape[1:], seen.dtype
         # The write head's shadow must not fall on the oldest slots.
         replay = cls(1, observations + stack - 1, shape, dtype, stack=stack)
         replay._append(first, life_loss_discount)
-        del first
+        del first, seen
         for episode in coming:
             replay._append(episode, life_loss_discount)
         return replay
@@ -292,10 +294,11 @@ class Replay:
         if episode.life_lost is not None:
             continues[episode.life_lost] = life_loss_discount
         continues[-1] *= not episode.terminated
-        self._write(slots[:1], episode.observation[:1], 0, 0.0, 1.0, 0)
+        seen = only_column(episode.observation)
+        self._write(slots[:1], seen[:1], 0, 0.0, 1.0, 0)
         self._write(
             slots[1:],
-            episode.observation[1:],
+            seen[1:],
             episode.action,
             episode.reward,
             continues,

@@ -15,7 +15,6 @@ import numpy as np
 
 from hyq.core.errors import HyqError
 from hyq.core.seeding import Streams
-from hyq.core.types import Array, Transitions
 from hyq.data.dataset import Dataset
 from hyq.envs.combination_lock import CombinationLockVector, LockSpec, lock_parameters
 
@@ -45,7 +44,9 @@ def lock_dataset(
     env = CombinationLockVector(int(counts[0]), **lock_parameters(lock))
     observation, _ = env.reset(seed=streams.integer("lock-data", kind, "environment"))
     rng = streams.generator("lock-data", kind, "behaviour")
-    columns = _allocate(size, observation.shape[1])
+    # The observation before and after each transition, as a dataset has them.
+    both = np.empty((size, 2, observation.shape[1]), np.float32)
+    taken, paid, ended = np.empty(size, np.int64), np.empty(size, np.float32), np.empty(size, bool)
     ends = np.cumsum(counts)
     for h, (end, count) in enumerate(zip(ends, counts, strict=True)):
         uniform = rng.integers(lock.actions, size=env.num_envs)
@@ -58,21 +59,18 @@ def lock_dataset(
             action = np.where(mistake | (h == lock.horizon // 2), uniform, env.expert_action())
         next_observation, reward, terminated, _, _ = env.step(action)
         rows = slice(end - count, end)
-        for column, values in zip(
-            columns, (observation, action, reward, ~terminated, next_observation), strict=True
-        ):
-            column[rows] = values[:count]
+        both[rows, 0], both[rows, 1] = observation[:count], next_observation[:count]
+        taken[rows], paid[rows], ended[rows] = action[:count], reward[:count], terminated[:count]
         observation = next_observation
         progress(h)
     provenance = lock_provenance(lock) | {"behaviour": kind, "seed": seed}
-    return Dataset(Transitions(*columns), np.repeat(np.arange(lock.horizon), counts), provenance)
-
-
-def _allocate(size: int, dimension: int) -> tuple[Array, ...]:
-    return (
-        np.empty((size, dimension), np.float32),
-        np.empty(size, np.int64),
-        np.empty(size, np.float32),
-        np.empty(size, np.float32),
-        np.empty((size, dimension), np.float32),
+    return Dataset(
+        both.reshape(2 * size, -1),
+        taken,
+        paid,
+        life_lost=np.zeros(size, np.bool_),
+        length=np.ones(size, np.int64),
+        terminated=ended,
+        timestep=np.repeat(np.arange(lock.horizon), counts),
+        provenance=provenance,
     )

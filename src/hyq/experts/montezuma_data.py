@@ -5,7 +5,7 @@
 * *hard*: half and half.
 
 An emulator's seed and the actions taken say everything about an episode, so the package ships no
-pictures: `load("montezuma/hard")` plays the recordings again, checks the result against the SHA-256
+images: `load("montezuma/hard")` plays the recordings again, checks the result against the SHA-256
 of what was recorded, and keeps it in a cache.
 """
 
@@ -27,7 +27,8 @@ from rich.progress import Progress
 from hyq.core.errors import HyqError
 from hyq.core.files import file_digest, locked, new_directory, read_json, write_bytes, write_json
 from hyq.core.seeding import Streams
-from hyq.data.episodes import Episode, Episodes
+from hyq.data.columns import only_column
+from hyq.data.dataset import Dataset, Episode
 from hyq.envs.montezuma import ACTIONS, SIDE, STEP_LIMIT, STICKINESS, Montezuma, emulator
 from hyq.experts.montezuma import Recording, play_episode
 from hyq.experts.montezuma_planning import Route
@@ -48,7 +49,7 @@ def _ignore(count: int) -> None:
 
 @dataclass(frozen=True)
 class Recordings:
-    """Paths, the expert's and a random policy's episodes, and what their pictures hash to."""
+    """Paths, the expert's and a random policy's episodes, and what their images hash to."""
 
     paths: Sequence[Path]
     expert: Sequence[Recording]
@@ -64,7 +65,7 @@ class Recordings:
         expert = size * EXPERT_PERCENT[kind] // 100
         return [*first(self.expert, expert), *first(self.random, size - expert)]
 
-    def render(self, kind: MontezumaData, progress: Count = _ignore) -> Episodes:
+    def render(self, kind: MontezumaData, progress: Count = _ignore) -> Dataset:
         """Play a dataset's recordings again; refuse a result that is not what was recorded."""
         contents = Contents()
 
@@ -78,13 +79,13 @@ class Recordings:
             "behaviour": kind,
             **{name: self.manifest[name] for name in ("size", "seed", "ale_py")},
         }
-        episodes = Episodes.of(hashed(), provenance)
+        dataset = Dataset.of(hashed(), provenance)
         if contents.digest() != self.manifest["sha256"][kind]:
             raise HyqError(
                 f"montezuma/{kind} came out different with ale-py {ale_py.__version__}: it was "
                 f"made with {self.manifest['ale_py']}, install that version"
             )
-        return episodes
+        return dataset
 
     def save(self, directory: FilePath) -> None:
         """Write the recordings into a new directory, whole or not at all."""
@@ -145,7 +146,7 @@ class Contents:
         return self._total.hexdigest()
 
 
-def load(name: str, recordings: FilePath = SHIPPED, cache: FilePath | None = None) -> Episodes:
+def load(name: str, recordings: FilePath = SHIPPED, cache: FilePath | None = None) -> Dataset:
     """Return `montezuma/easy`, `montezuma/medium` or `montezuma/hard`, rendered on first use.
 
     Rendering takes about a minute; the result is kept in `cache`, by default the directory that
@@ -165,13 +166,13 @@ def load(name: str, recordings: FilePath = SHIPPED, cache: FilePath | None = Non
                 # Another process may have rendered it while this one waited.
                 if not place.exists():
                     _keep(source.render(kind, partial(bar.advance, task)), place)
-    return Episodes.load(place)
+    return Dataset.load(place)
 
 
-def _keep(episodes: Episodes, place: FilePath) -> None:
+def _keep(dataset: Dataset, place: FilePath) -> None:
     """Save rendered data, unless somebody did so in spite of the lock, as on some network disks."""
     try:
-        episodes.save(place)
+        dataset.save(place)
     except HyqError:
         if not place.exists():
             raise
@@ -184,7 +185,7 @@ def cache_directory() -> FilePath:
 
 
 def render(recordings: Iterable[Recording], progress: Count = _ignore) -> Iterator[Episode]:
-    """Play recordings in the environment, giving single pictures of 84x84 instead of stacks."""
+    """Play recordings in the environment, giving single images of 84x84 instead of stacks."""
     env = Montezuma(stack=1)
     for recording in recordings:
         yield _render(env, recording)
@@ -193,20 +194,20 @@ def render(recordings: Iterable[Recording], progress: Count = _ignore) -> Iterat
 
 def _render(env: Montezuma, recording: Recording) -> Episode:
     steps = len(recording.actions)
-    pictures = np.empty((steps + 1, SIDE, SIDE), np.uint8)
+    images = np.empty((steps + 1, SIDE, SIDE), np.uint8)
     rewards = np.empty(steps, np.float32)
     lives = np.empty(steps + 1, np.int64)
-    pictures[:1], info = env.reset(seed=recording.seed)
+    images[:1], info = env.reset(seed=recording.seed)
     lives[0] = info["lives"]
     over = terminated = False
     for t, action in enumerate(recording.actions.tolist()):
         if over:
             raise HyqError(f"recording {recording.seed} goes on after its game is over")
-        pictures[t + 1 : t + 2], rewards[t], terminated, truncated, info = env.step(action)
+        images[t + 1 : t + 2], rewards[t], terminated, truncated, info = env.step(action)
         lives[t + 1] = info["lives"]
         over = terminated or truncated
     actions = recording.actions.astype(np.int64)
-    return Episode(pictures, actions, rewards, terminated, np.diff(lives) < 0)
+    return Episode(images, actions, rewards, terminated, np.diff(lives) < 0)
 
 
 def first(recordings: Iterable[Recording], transitions: int) -> list[Recording]:
@@ -291,8 +292,8 @@ def _cut(episode: Episode, steps: int) -> Episode:
     if len(episode.action) <= steps:
         return episode
     lost = None if episode.life_lost is None else episode.life_lost[:steps]
-    pictures = episode.observation[: steps + 1]
-    return Episode(pictures, episode.action[:steps], episode.reward[:steps], False, lost)
+    images = only_column(episode.observation)[: steps + 1]
+    return Episode(images, episode.action[:steps], episode.reward[:steps], False, lost)
 
 
 def _write_episode(path: FilePath, recording: Recording, score: int) -> None:

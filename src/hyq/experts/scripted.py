@@ -1,4 +1,4 @@
-"""Logs of small problems, made by policies a person can write down, mixed with random play."""
+"""Datasets of small problems, made by policies a person can write down, mixed with random play."""
 
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -10,7 +10,7 @@ import numpy as np
 
 from hyq.core.seeding import Streams
 from hyq.core.types import Array
-from hyq.data.episodes import Episode, Episodes
+from hyq.data.dataset import Dataset, Episode
 from hyq.envs.make import env_factory
 
 Behaviour = Callable[[gym.Env[Any, Any], Array, np.random.Generator], int]
@@ -112,7 +112,7 @@ PROBLEMS: dict[str, Problem] = {
 """Every scripted problem by name."""
 
 
-def scripted_logs(problem: str, random_share: float, seed: int) -> Episodes:
+def scripted_dataset(problem: str, random_share: float, seed: int) -> Dataset:
     """Record whole episodes of a problem's expert and of random play, by transitions."""
     known, streams = PROBLEMS[problem], Streams(seed).below("logs", problem)
     env = env_factory(known.env, known.wrappers)()
@@ -131,7 +131,7 @@ def scripted_logs(problem: str, random_share: float, seed: int) -> Episodes:
         "behaviour": f"{known.expert.__name__}, {random_share:.0%} random by transitions",
         "seed": seed,
     }
-    return Episodes.of(episodes, provenance)
+    return Dataset.of(episodes, provenance)
 
 
 def _recorded(

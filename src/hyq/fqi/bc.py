@@ -72,10 +72,11 @@ class BC:
         self, env: VectorEnv, offline: Dataset, streams: Streams, state: BCState | None = None
     ) -> Iterator[Step[BCState]]:
         """Descend the negative log-likelihood of every step's actions; `env` is never stepped."""
-        config, rows = self.config, offline.transitions
+        config, data = self.config, offline.by_step()
+        rows = data.transitions
         inputs = math.prod(rows.observation.shape[1:])
-        stack = Stack(offline.horizon, inputs, config.hidden, action_count(env.single_action_space))
-        sampler = StepSampler.of(offline)
+        stack = Stack(data.horizon, inputs, config.hidden, action_count(env.single_action_space))
+        sampler = StepSampler.of(data)
         if state is None:
             initial = stack.initial(streams.generator("bc", "initial"))
             state = BCState(0, initial, Adam.fresh(initial))
@@ -88,16 +89,16 @@ class BC:
                 logits = stack(parameters, as_tensor(rows.observation[draw]).flatten(2))
                 action = as_tensor(rows.action[draw]).flatten()
                 # Summed over steps, so that each classifier learns as if it were alone.
-                loss = cross_entropy(logits.flatten(0, 1), action) * offline.horizon
+                loss = cross_entropy(logits.flatten(0, 1), action) * data.horizon
                 left = 1.0 - adam.updates / (config.iterations * config.updates)
                 adam.descend(parameters, loss, config.learning_rate * left)
-                losses.append(loss.item() / offline.horizon)
+                losses.append(loss.item() / data.horizon)
             now = parameters.detach().clone()
             yield Step(
                 state=BCState(t + 1, now, adam.copy()),
                 iteration=t + 1,
                 online_steps=0,
-                policy=greedy_policy(stack.functions(now, offline.horizon)),
+                policy=greedy_policy(stack.functions(now, data.horizon)),
                 metrics={"negative_log_likelihood": float(np.mean(losses))},
                 seconds={"fit": time.perf_counter() - started},
             )

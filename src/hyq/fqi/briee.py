@@ -344,7 +344,7 @@ class BRIEE:
         self, env: VectorEnv, offline: Dataset, streams: Streams, state: BRIEEState | None = None
     ) -> Iterator[Step[BRIEEState]]:
         """Alternate between collecting, learning features and planning optimistically."""
-        config, horizon = self.config, offline.horizon
+        config, horizon = self.config, offline.by_step().horizon
         if state is None:
             state = BRIEEState(0, (_ignorance(env, config),) * horizon, OnlineStore(), 0)
         functions, online, samples = state.functions, state.online, state.online_steps

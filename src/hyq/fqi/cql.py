@@ -92,12 +92,13 @@ class CQL:
         self, env: VectorEnv, offline: Dataset, streams: Streams, state: CQLState | None = None
     ) -> Iterator[Step[CQLState]]:
         """Descend the loss on minibatches of the data; `env` is never stepped."""
-        config, horizon = self.config, offline.horizon
+        config, data = self.config, offline.by_step()
+        horizon = data.horizon
         per_step = config.networks == "per-step"
-        sampler = StepSampler.of(offline) if per_step else StepSampler.counted([len(offline)])
+        sampler = StepSampler.of(data) if per_step else StepSampler.counted([len(data)])
         stack = Stack(
             members=len(sampler.count),
-            inputs=math.prod(offline.transitions.observation.shape[1:]),
+            inputs=math.prod(data.transitions.observation.shape[1:]),
             hidden=config.hidden,
             outputs=action_count(env.single_action_space),
         )
@@ -112,7 +113,7 @@ class CQL:
             rng, told = streams.generator("cql", "minibatches", t), []
             for _ in range(config.updates):
                 draw = sampler.draw(each, rng)
-                rows, last = offline.transitions[draw], offline.step[draw] == horizon - 1
+                rows, last = data.transitions[draw], data.step[draw] == horizon - 1
                 squared, penalty, value = cql_terms(stack, parameters, target, rows, last, config)
                 loss = squared.mean() + config.alpha * penalty.mean()
                 # Summed over networks, so that each learns as if it were alone.

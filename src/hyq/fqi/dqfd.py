@@ -108,10 +108,11 @@ class DQfD:
         self, env: VectorEnv, offline: Dataset, streams: Streams, state: DQfDState | None = None
     ) -> Iterator[Step[DQfDState]]:
         """Learn offline for a while; then alternate between collecting and learning from both."""
-        config, horizon = self.config, offline.horizon
+        config, data = self.config, offline.by_step()
+        horizon = data.horizon
         stack = Stack(
             members=horizon if config.networks == "per-step" else 1,
-            inputs=math.prod(offline.transitions.observation.shape[1:]),
+            inputs=math.prod(data.transitions.observation.shape[1:]),
             hidden=config.hidden,
             outputs=action_count(env.single_action_space),
         )
@@ -120,7 +121,7 @@ class DQfD:
             state = DQfDState(0, initial, initial, Adam.fresh(initial), OnlineStore(), 0)
         parameters, target = state.parameters.clone().requires_grad_(), state.target.clone()
         adam, online, samples = state.adam.copy(), state.online, state.online_steps
-        logged = Source.of(offline.transitions, offline.step, stack.members)
+        logged = Source.of(data.transitions, data.step, stack.members)
         for t in range(state.iteration, config.iterations):
             started = time.perf_counter()
             if t >= config.pretraining:

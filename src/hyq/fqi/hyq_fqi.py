@@ -27,7 +27,7 @@ from hyq.core.schedules import PiecewiseLinear
 from hyq.core.seeding import Streams
 from hyq.core.targets import optimality_target, td_error
 from hyq.core.types import Array, FloatArray, Transitions
-from hyq.data.dataset import Dataset
+from hyq.data.dataset import Dataset, StepView
 from hyq.data.mix import mixing_weights
 from hyq.data.online import Batch, OnlineStore
 from hyq.fqi.base import Snapshot, Step
@@ -103,8 +103,9 @@ class HyQ(Generic[F]):
         """Alternate between collecting with the greedy policy and regressing on all data."""
         if isinstance(env.single_action_space, gym.spaces.Discrete):
             action_count(env.single_action_space)  # functions of all actions count them from 0
+        data = offline.by_step()
         if state is None:
-            zeros = (self.family.zero(),) * offline.horizon
+            zeros = (self.family.zero(),) * data.horizon
             state = HyQState(0, zeros, OnlineStore(), 0)
         functions, online, samples = state.functions, state.online, state.online_steps
         for t in range(state.iteration, self.config.iterations):
@@ -118,7 +119,7 @@ class HyQ(Generic[F]):
                 metrics["online_residual"] = online_residual(functions, batch, self.config)
             collected = time.perf_counter()
             functions, fit = fitted_q_iteration(
-                offline,
+                data,
                 online,
                 self.family,
                 self.config,
@@ -219,7 +220,7 @@ class FitReport:
 
 
 def fitted_q_iteration(
-    offline: Dataset,
+    offline: StepView,
     online: OnlineStore,
     family: FunctionClass[F],
     config: HyQConfig,

@@ -20,7 +20,7 @@ import numpy as np
 from hyq.core.errors import HyqError
 from hyq.core.seeding import Streams
 from hyq.core.types import Array, FloatArray, Transitions
-from hyq.data.dataset import Dataset
+from hyq.data.dataset import Dataset, StepView
 from hyq.data.mix import mixing_weights
 from hyq.data.online import OnlineStore
 from hyq.fqi.base import Snapshot, Step
@@ -86,8 +86,9 @@ class ModelBased(Generic[F]):
         """Alternate between collecting with the planned policy and planning in a new model."""
         action_count(env.single_action_space)  # plans count actions from 0
         how = HyQConfig(collection="q-type", value_range=self.config.value_range)
+        data = offline.by_step()
         if state is None:
-            zeros = (self.model.values.zero(),) * offline.horizon
+            zeros = (self.model.values.zero(),) * data.horizon
             state = HyQState(0, zeros, OnlineStore(), 0)
         functions, online, samples = state.functions, state.online, state.online_steps
         for t in range(state.iteration, self.config.iterations):
@@ -97,7 +98,7 @@ class ModelBased(Generic[F]):
             samples += used
             surprise = online_residual(functions, batch, how)
             collected = time.perf_counter()
-            functions, share = plan(offline, online, self.model, self.config)
+            functions, share = plan(data, online, self.model, self.config)
             yield Step(
                 state=HyQState(t + 1, functions, online, samples),
                 iteration=t + 1,
@@ -122,7 +123,7 @@ class ModelBased(Generic[F]):
 
 
 def plan(
-    offline: Dataset, online: OnlineStore, model: ModelClass[F], config: ModelBasedConfig
+    offline: StepView, online: OnlineStore, model: ModelClass[F], config: ModelBasedConfig
 ) -> tuple[tuple[F, ...], float]:
     """Fit a model of every step and solve it backwards; return Q and the offline data's weight."""
     functions: list[F] = []

@@ -20,15 +20,16 @@ from hyq.core.files import write_bytes
 from hyq.coverage.cells import (
     Best,
     CellCoverage,
-    CellLog,
+    CellData,
     Comparison,
+    Grid,
     cell_coverage,
-    make_cells,
     ranked,
 )
 from hyq.coverage.estimate import Interval
 from hyq.coverage.verdict import THIN, WELL
-from hyq.data.episodes import Episodes
+from hyq.data.columns import described
+from hyq.data.dataset import Dataset
 
 BLUE, GREY = "#1f6f8b", "#888888"
 LONGEST_NAME = 24
@@ -39,8 +40,8 @@ MOST_DIGITS = 6
 class EpisodesInspection:
     """What was found in some datasets of whole episodes."""
 
-    logs: dict[str, Episodes]
-    cells: dict[str, CellLog]
+    logs: dict[str, Dataset]
+    cells: dict[str, CellData]
     best: Best
     coverage: list[CellCoverage]
     """The easiest dataset first."""
@@ -56,20 +57,20 @@ class EpisodesInspection:
     @classmethod
     def of(
         cls,
-        logs: dict[str, Episodes],
+        logs: dict[str, Dataset],
         progress: Callable[[int], None] = lambda rows: None,
-        played: tuple[str, Episodes] | None = None,
+        played: tuple[str, Dataset] | None = None,
     ) -> "EpisodesInspection":
         """Read the datasets once each, and hold them against the best of all their episodes.
 
         Or against those that a policy, by its name, has `played`.
         """
-        shared = make_cells(list(logs.values()))
-        cells = {name: CellLog.of(name, one, shared, progress) for name, one in logs.items()}
+        shared = Grid.of(list(logs.values()))
+        cells = {name: CellData.of(name, one, shared, progress) for name, one in logs.items()}
         if played is None:
             best, meets_itself = Best.of(list(cells.values())), True
         else:
-            own = CellLog.played(*played, shared)
+            own = CellData.played(*played, shared)
             best = Best.played(own, list(cells.values()))
             meets_itself = cell_coverage(own, best).known
         order, steps = ranked([cell_coverage(one, best) for one in cells.values()])
@@ -158,7 +159,7 @@ LIMIT_SHARE = 0.1
 """Share of episodes that end after the very same number of steps by a limit, hardly by chance."""
 
 
-def _warnings(name: str, logs: Episodes) -> list[str]:
+def _warnings(name: str, logs: Dataset) -> list[str]:
     """Say what may have gone wrong when the data was logged."""
     said = []
     longest = int(logs.length.max())
@@ -178,13 +179,13 @@ def facts(name: str, found: EpisodesInspection) -> dict[str, str]:
     logs, cells = found.logs[name], found.cells[name]
     coverage = next(one for one in found.coverage if one.name == name)
     low, middle, high = np.quantile(cells.returns, [0, 0.5, 1])
-    shares = np.bincount(logs.action - logs.action.min()) / len(logs)
-    entropy = -sum(p * np.log2(p) for p in shares if p > 0)
+    shares = np.unique(logs.action, axis=0, return_counts=True)[1] / len(logs)
+    entropy = -sum(p * np.log2(p) for p in shares)
     places = np.concatenate(cells.places)
     shown = {
         "transitions": f"{len(logs):,} in {len(logs.length):,} episodes",
-        "observations": f"{logs.observation.shape[1:]} {logs.observation.dtype}",
-        "actions": f"{(shares > 0).sum()} different, {entropy:.2f} bits",
+        "observations": described(logs.observation),
+        "actions": f"{len(shares):,} different, {entropy:.2f} bits",
         "episode returns": f"{low:,.4g} to {high:,.4g}, median {middle:,.4g}, "
         f"mean {cells.returns.mean():,.4g}",
         "episode lengths": f"{logs.length.min():,} to {logs.length.max():,}, "

@@ -16,9 +16,8 @@ from hyq.coverage.estimate import NORMAL_95
 from hyq.coverage.features import FeatureKind
 from hyq.coverage.fqe import evaluate_saved
 from hyq.coverage.policy import holds_deep_policy, policy_file
-from hyq.data.episodes import Episodes
 from hyq.models.policy import DeepPolicy
-from hyq.runs.deep_data import named_logs
+from hyq.runs.deep_data import load
 from hyq.runs.film import Actor, find_policy, play_returns
 from hyq.runs.records import RunDirectory, is_run
 
@@ -107,8 +106,8 @@ def _print_judged(path: Path, data: Path, replicates: int, gamma: float | None, 
         raise HyqError("a policy that draws its actions is not judged from data: let it play")
     policy = DeepPolicy.load(place)
     check_sees_vectors(policy)  # before logs are read, which takes long for pictures
-    logs = named_logs(str(data), seed=0)
-    if not isinstance(logs, Episodes):
+    logs = load(data)
+    if not logs.ordered:
         raise HyqError(f"{data} holds transitions by step: a deep policy is judged on episodes")
     discount = GAMMA if gamma is None else gamma
     console = Console()

@@ -26,11 +26,11 @@ from hyq.coverage.features import FeatureKind
 from hyq.coverage.inspect import inspect_dataset
 from hyq.coverage.inspection import Inspection, easier, ranked, too_close
 from hyq.coverage.policy import holds_deep_policy
-from hyq.data.episodes import FORMAT as EPISODES_FORMAT
-from hyq.data.episodes import Episodes
+from hyq.data.columns import Observation, only_column
+from hyq.data.dataset import Dataset
 from hyq.report.episodes import EpisodesInspection, print_episodes, write_episodes_page
 from hyq.report.runs import make_room
-from hyq.runs.deep_data import dataset_names, named_logs
+from hyq.runs.deep_data import dataset_names, load
 from hyq.runs.film import Actor, play_episodes
 
 SIGNS = {"good": "green", "note": "cyan", "warning": "yellow", "error": "red"}
@@ -115,7 +115,8 @@ def _is_by_step(name: str) -> bool:
     manifest = Path(name) / "manifest.json"
     if not manifest.exists():
         return True  # what is wrong with it is said when it is opened
-    return read_json(manifest).get("format") != EPISODES_FORMAT
+    found = read_json(manifest)
+    return bool(found.get("episodes") == found.get("transitions"))
 
 
 @contextmanager
@@ -142,8 +143,7 @@ def _inspect_episodes(
     if episodes < FEWEST_BEST:
         raise HyqError(f"visits are compared between episodes: play at least {FEWEST_BEST}")
     actor = None if policy is None else Actor.load(policy, env=env)
-    logs = {name: named_logs(name, seed=0) for name in names}
-    whole = {name: one for name, one in logs.items() if isinstance(one, Episodes)}
+    whole = {name: load(name) for name in names}
     played = None if actor is None else (str(policy), _played(actor, episodes, whole, console))
     with _reading(console) as (bar, task):
         bar.update(task, total=sum(len(one) for one in whole.values()))
@@ -153,22 +153,21 @@ def _inspect_episodes(
     console.print(f"report: {page}")
 
 
-def _played(
-    actor: Actor, episodes: int, logs: Mapping[str, Episodes], console: Console
-) -> Episodes:
+def _played(actor: Actor, episodes: int, logs: Mapping[str, Dataset], console: Console) -> Dataset:
     """Let the policy play, where the datasets are from."""
     with Progress("playing", BarColumn(), TaskProgressColumn(), console=console) as bar:
         task = bar.add_task("playing", total=episodes)
         parts = []
         for episode in play_episodes(actor, episodes, seed=0):
             for name, one in logs.items():
-                _check_alike(name, one.observation.shape[1:], episode.observation.shape[1:])
+                _check_alike(name, one.observation, episode.observation)
             parts.append(episode)
             bar.advance(task)
-    return Episodes.of(parts, {})
+    return Dataset.of(parts, {})
 
 
-def _check_alike(name: str, logged: tuple[int, ...], seen: tuple[int, ...]) -> None:
+def _check_alike(name: str, data: Observation, played: Observation) -> None:
+    logged, seen = (only_column(one).shape[1:] for one in (data, played))
     if seen not in (logged, (1, *logged)):  # pictures may come as stacks of one
         raise HyqError(f"{name} has observations of shape {logged}, the policy plays with {seen}")
 

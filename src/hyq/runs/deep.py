@@ -14,11 +14,11 @@ from hyq.algos.hyq_dqn import Report, Training
 from hyq.core.errors import HyqError
 from hyq.core.seeding import Streams
 from hyq.core.types import Array
-from hyq.data.logs import Logs
+from hyq.data.dataset import Dataset
 from hyq.envs.make import VectorEnv, make_lanes
 from hyq.rollout import uniform_actions
 from hyq.runs.checkpoint import RingCheckpoint
-from hyq.runs.deep_data import fitting, named_logs
+from hyq.runs.deep_data import fitting, load
 from hyq.runs.records import RunDirectory
 from hyq.runs.trainings import (
     FromPreset,
@@ -188,11 +188,11 @@ class DeepRun:
             **self.parameters,
         )
 
-    def logs(self) -> Logs | None:
+    def logs(self) -> Dataset | None:
         """Load or make the logs."""
-        return None if self.data is None else named_logs(self.data, self.seed)
+        return None if self.data is None else load(self.data, self.seed)
 
-    def training(self, lanes: VectorEnv, logs: Logs | None) -> Training:
+    def training(self, lanes: VectorEnv, logs: Dataset | None) -> Training:
         """Make the training, checked and ready to run."""
         config = self.config
         objective = DEEP_METHODS[self.algorithm].objective(config)
@@ -268,7 +268,7 @@ def deep_run(settings: Mapping[str, Any]) -> DeepRun:
     return DeepRun(**known_settings(settings, DeepRun))
 
 
-def _describe(logs: Logs | None) -> dict[str, Any] | None:
+def _describe(logs: Dataset | None) -> dict[str, Any] | None:
     if logs is None:
         return None
     return {"sha256": logs.digest(), "transitions": len(logs), "provenance": dict(logs.provenance)}

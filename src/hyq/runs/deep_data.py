@@ -1,4 +1,4 @@
-"""Logs by name: a directory, or one of the datasets that are made or shipped here."""
+"""Datasets by name: a directory, or one of the datasets that are made or shipped here."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -7,10 +7,10 @@ from pathlib import Path
 
 from hyq.core.errors import HyqError, MisfitError
 from hyq.core.files import read_json
-from hyq.data.logs import Logs, load_logs
+from hyq.data.dataset import Dataset
 from hyq.experts import montezuma_data
 from hyq.experts.montezuma_data import EXPERT_PERCENT
-from hyq.experts.scripted import PROBLEMS, scripted_logs
+from hyq.experts.scripted import PROBLEMS, scripted_dataset
 
 RANDOM_SHARES = {"expert": 0.0, "half": 0.5, "random80": 0.8}
 """Qualities of scripted data: how much of it is random play."""
@@ -44,8 +44,8 @@ def dataset_names() -> list[str]:
 
 
 @contextmanager
-def fitting(data: Logs | Path | str | None, wrappers: Sequence[str]) -> Iterator[None]:
-    """Where logs and environment do not fit, name the wrappers of the logs if they are others."""
+def fitting(data: Dataset | Path | str | None, wrappers: Sequence[str]) -> Iterator[None]:
+    """Where data and environment do not fit, name the wrappers of the data if they are others."""
     try:
         yield
     except MisfitError as error:
@@ -53,11 +53,11 @@ def fitting(data: Logs | Path | str | None, wrappers: Sequence[str]) -> Iterator
         if logged is None or list(logged) == list(wrappers):
             raise
         remedy = f"with wrappers {' '.join(logged)}" if logged else "without wrappers"
-        raise HyqError(f"{error.what}: the logs were made {remedy}") from None
+        raise HyqError(f"{error.what}: the data was made {remedy}") from None
 
 
-def _wrappers_of(data: Logs | Path | str | None) -> Sequence[str] | None:
-    """Look up the wrappers of logs, without making or opening them; None where nobody wrote so."""
+def _wrappers_of(data: Dataset | Path | str | None) -> Sequence[str] | None:
+    """Look up the wrappers of a dataset without making or opening it; None where it has none."""
     if data is None:
         return None
     if isinstance(data, Path | str):
@@ -71,15 +71,19 @@ def _wrappers_of(data: Logs | Path | str | None) -> Sequence[str] | None:
     return found
 
 
-def named_logs(name: str, seed: int) -> Logs:
-    """Make or load the logs of a name; scripted ones are made anew from the seed."""
+def load(path_or_name: Path | str, seed: int = 0) -> Dataset:
+    """Open a saved dataset, or one that has a name (see 'hyq data list').
+
+    Scripted ones are made anew from the seed.
+    """
+    name = str(path_or_name)
     problem, _, quality = name.partition("/")
     if problem in PROBLEMS and quality in RANDOM_SHARES:
-        return scripted_logs(problem, RANDOM_SHARES[quality], seed)
+        return scripted_dataset(problem, RANDOM_SHARES[quality], seed)
     if problem == "montezuma" and quality in EXPERT_PERCENT:
         return montezuma_data.load(name)
     if not Path(name).exists():
         raise HyqError(
             f"no dataset {name!r}: give a directory, or one of {', '.join(dataset_names())}"
         )
-    return load_logs(Path(name))
+    return Dataset.load(name)

@@ -18,7 +18,7 @@ from hyq.core.files import read_json, write_json
 from hyq.core.seeding import Streams
 from hyq.core.targets import softmax
 from hyq.core.types import Array, FloatArray
-from hyq.data.episodes import Episode
+from hyq.data.dataset import Episode
 from hyq.envs.make import make_filmed, make_lanes
 from hyq.models.policy import DESCRIPTION, DeepPolicy, Player
 from hyq.rollout import lanes_to_play, play, refuse_endless

@@ -46,7 +46,7 @@ def random_episodes(spec: LockSpec, size: int, seed: int) -> Dataset:
     ]
     step = np.repeat(np.arange(spec.horizon), env.num_envs)
     provenance = lock_provenance(spec) | {"behaviour": "uniform", "seed": seed}
-    return Dataset(Transitions.concatenate(parts), step, provenance)
+    return Dataset.from_transitions(Transitions.concatenate(parts), step, provenance)
 
 
 def optimal_policy(spec: LockSpec) -> list[BlockFunction]:

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path as FilePath
 
+import gymnasium as gym
 import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -11,6 +12,7 @@ from rich.table import Table
 
 from hyq.core.errors import HyqError
 from hyq.data.minari import export_minari
+from hyq.envs.montezuma import SIDE
 from hyq.experts.montezuma_data import (
     SHIPPED,
     MontezumaData,
@@ -122,7 +124,8 @@ def data_export_montezuma(kind: MontezumaData, *, dataset_id: str) -> None:
         kind: easy (expert only), medium (80 % expert) or hard (half expert, half random).
         dataset_id: Its name in Minari, such as hyq/montezuma-hard-v0.
     """
-    export_minari(load(f"montezuma/{kind}"), dataset_id, actions=18)
+    images = gym.spaces.Box(0, 255, (SIDE, SIDE), np.uint8)
+    export_minari(load(f"montezuma/{kind}"), dataset_id, images, gym.spaces.Discrete(18))
     console.print(f"exported: minari.load_dataset({dataset_id!r})")
 
 

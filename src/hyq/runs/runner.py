@@ -33,8 +33,7 @@ from hyq.envs.make import make_lanes as make_envs
 from hyq.networks import NetworkFactory
 from hyq.policy import Policy, plain_network
 from hyq.runs.checkpoint import TrainingCheckpoint
-from hyq.runs.deep_data import fitting
-from hyq.runs.deep_data import named_logs as load
+from hyq.runs.deep_data import fitting, load
 from hyq.runs.records import RunDirectory
 from hyq.runs.spec import RunSpec
 from hyq.trainer import OnlineConfig, Report

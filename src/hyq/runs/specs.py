@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import get_args
 
 from hyq.core.errors import HyqError
-from hyq.data.dataset import Dataset, check_fits, same_provenance
+from hyq.data.dataset import Dataset
+from hyq.data.fits import check_fits, same_provenance
 from hyq.data.mix import mixing_weights
 from hyq.envs.combination_lock import CombinationLockVector, LockSpec, lock_parameters
 from hyq.experts.lock import LockData, lock_dataset, lock_provenance
@@ -98,5 +99,9 @@ class LockRun:
             )
         dataset = Dataset.load(Path(self.data))
         same_provenance(dataset, lock_provenance(self.lock))
-        check_fits(dataset, CombinationLockVector(1, **lock_parameters(self.lock)), self.horizon)
+        env = CombinationLockVector(1, **lock_parameters(self.lock))
+        check_fits(dataset, env.single_observation_space, env.single_action_space)
+        steps = dataset.by_step().horizon
+        if steps != self.horizon:
+            raise HyqError(f"the dataset has {steps} steps, the environment {self.horizon}")
         return dataset

@@ -222,7 +222,7 @@ def offline_data(
             )
         )
     step = np.repeat(np.arange(mdp.horizon), samples)
-    return Dataset(Transitions.concatenate(parts), step, {})
+    return Dataset.from_transitions(Transitions.concatenate(parts), step)
 
 
 def measure(case: Case) -> Measured:
@@ -258,11 +258,12 @@ def _values(problem: Problem, case: Case, offline: Dataset, streams: Streams) ->
         offline_share=shares[case.use],
         value_range=(0.0, problem.v_max),
     )
-    functions = (problem.family.zero(),) * offline.horizon
+    horizon = problem.mdp.horizon
+    functions = (problem.family.zero(),) * horizon
     state = None
     if case.use == "warm start":
         functions, _ = fitted_q_iteration(
-            offline, OnlineStore(), problem.family, config, functions, streams, 1.0
+            offline.by_step(), OnlineStore(), problem.family, config, functions, streams, 1.0
         )
         state = HyQState(0, functions, OnlineStore(), 0)
     known: dict[bytes, float] = {}
@@ -283,7 +284,7 @@ def _values(problem: Problem, case: Case, offline: Dataset, streams: Streams) ->
             state = step.state
             if state.iteration % _SEGMENT == 0:
                 break
-        state = replace(state, online=OnlineStore((_merged(state.online, offline.horizon),)))
+        state = replace(state, online=OnlineStore((_merged(state.online, horizon),)))
 
 
 _SEGMENT = 64

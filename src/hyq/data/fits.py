@@ -1,0 +1,166 @@
+"""Whether offline data can have come from an environment: shapes, actions, scale, provenance."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from hyq.core.errors import HyqError, MisfitError
+from hyq.core.types import Array
+from hyq.data.columns import Column, blocks
+from hyq.data.dataset import Dataset
+
+TOLERANCE = 0.25
+"""Share of a bounded width by which observations may leave it: environments do not all keep to
+their bounds. What is bounded on one side only has no width, and is not checked."""
+_REMEDY = "give data of this environment, or wrap it as it was when the data was made"
+ROUNDING = 1e-6
+"""Relative: single precision does not hold a bound to the last digit."""
+
+
+def check_fits(
+    dataset: Dataset, observation_space: gym.Space[Any], action_space: gym.Space[Any]
+) -> None:
+    """Raise for data whose observations or actions cannot have come from these spaces."""
+    if isinstance(observation_space, gym.spaces.Dict | gym.spaces.Tuple):
+        parts = dict(
+            observation_space.items()
+            if isinstance(observation_space, gym.spaces.Dict)
+            else ((str(index), part) for index, part in enumerate(observation_space))
+        )
+        found = dataset.observation
+        if not isinstance(found, Mapping):
+            raise MisfitError(
+                f"the dataset's observations are one array, the environment's have the keys "
+                f"{sorted(parts)}",
+                _REMEDY,
+            )
+        if set(found) != set(parts):
+            raise MisfitError(
+                f"the dataset's observations have the keys {sorted(found)}, the environment's "
+                f"{sorted(parts)}",
+                _REMEDY,
+            )
+        for key, column in found.items():
+            _check_observation(f"observation[{key!r}]", column, parts[key])
+    elif isinstance(dataset.observation, Mapping):
+        raise MisfitError(
+            f"the dataset's observations are dictionaries, the environment's {observation_space}",
+            _REMEDY,
+        )
+    else:
+        _check_observation("observation", dataset.observation, observation_space)
+    _check_action(dataset.action, action_space)
+
+
+def same_provenance(dataset: Dataset, expected: Mapping[str, Any]) -> None:
+    """Raise for a dataset that says it came from another environment than `expected`."""
+    found = _leaves(dataset.provenance)
+    for key, value in _leaves(expected).items():
+        if found.get(key) != value:
+            raise HyqError(
+                f"the dataset is of another environment: its {key} is {found.get(key)!r}, "
+                f"this one's is {value!r}"
+            )
+
+
+def _leaves(tree: Mapping[str, Any]) -> dict[str, Any]:
+    """Flatten nested mappings into one, keyed by the innermost names."""
+    flat: dict[str, Any] = {}
+    for key, value in tree.items():
+        flat |= _leaves(value) if isinstance(value, Mapping) else {key: value}
+    return flat
+
+
+def _check_observation(name: str, column: Column, space: gym.Space[Any]) -> None:
+    shape = column.shape[1:]
+    if space.shape not in (shape, (1, *shape)):  # environments may show images as stacks of one
+        raise MisfitError(
+            f"the dataset's {name} has shape {shape}, the environment's {space.shape}",
+            _REMEDY,
+        )
+    if isinstance(space, gym.spaces.Box):
+        _check_scale(name, column, space)
+    elif isinstance(space, gym.spaces.Discrete | gym.spaces.MultiDiscrete):
+        for block in blocks(column):
+            _check_whole(name, block, space)
+
+
+def _check_action(action: Array, space: gym.Space[Any]) -> None:
+    if isinstance(space, gym.spaces.Discrete | gym.spaces.MultiDiscrete):
+        if not np.issubdtype(action.dtype, np.integer) or action.shape[1:] != space.shape:
+            remedy = ": give it .ravel()" if action.shape[1:] == (1,) and not space.shape else ""
+            raise HyqError(
+                f"the dataset's actions have shape {action.shape[1:]} and type {action.dtype}, "
+                f"which are no actions of {space}{remedy}"
+            )
+        _check_whole("action", action, space)
+    elif isinstance(space, gym.spaces.Box):
+        if action.shape[1:] != space.shape:
+            raise HyqError(
+                f"the dataset's actions have shape {action.shape[1:]}, the environment's "
+                f"{space.shape}"
+            )
+        low, high = space.low.astype(np.float64), space.high.astype(np.float64)
+        outside = _first_outside(
+            action, low - ROUNDING * np.abs(low), high + ROUNDING * np.abs(high)
+        )
+        if outside is not None:
+            value, at, where = outside
+            raise HyqError(
+                f"the dataset's action reaches {value:g}{where}, where the environment takes "
+                f"{low[at]:g} to {high[at]:g}: bring the actions to the environment's scale"
+            )
+    else:
+        raise HyqError(f"actions of {space} are not supported: wrap it as Discrete or Box")
+
+
+def _check_whole(
+    name: str, column: Array, space: gym.spaces.Discrete | gym.spaces.MultiDiscrete
+) -> None:
+    """Raise for numbers outside those that a space counts."""
+    many = space.n if isinstance(space, gym.spaces.Discrete) else space.nvec
+    if ((column < space.start) | (column >= space.start + many)).any():
+        raise HyqError(
+            f"the dataset has {name}s from {column.min()} to {column.max()}, outside {space}"
+        )
+
+
+def _check_scale(name: str, column: Column, space: gym.spaces.Box) -> None:
+    """Raise for observations on another scale than the environment's: a network sees both."""
+    kinds = {np.dtype(column.dtype), np.dtype(space.dtype)}
+    if np.dtype(np.uint8) in kinds and any(np.issubdtype(kind, np.floating) for kind in kinds):
+        raise HyqError(
+            f"the dataset's {name} holds {column.dtype}, the environment shows {space.dtype}: "
+            "bring the data to the environment's type and scale"
+        )
+    low, high = (b.reshape(column.shape[1:]).astype(np.float64) for b in (space.low, space.high))
+    if np.issubdtype(column.dtype, np.integer):
+        type_range = np.iinfo(column.dtype)
+        if (low <= type_range.min).all() and (high >= type_range.max).all():
+            return  # no number of this type is outside, and images take long to decompress
+    with np.errstate(over="ignore"):
+        margin = TOLERANCE * (high - low) + ROUNDING * np.abs(high)
+    outside = _first_outside(column, low - margin, high + margin)
+    if outside is not None:
+        value, at, where = outside
+        raise HyqError(
+            f"the dataset's {name} reaches {value:g}{where}, where the environment has "
+            f"{low[at]:g} to {high[at]:g}: bring the data to the environment's scale, or "
+            "correct the environment's observation_space"
+        )
+
+
+def _first_outside(
+    column: Column, low: Array, high: Array
+) -> tuple[float, tuple[int, ...], str] | None:
+    """Find the first number beyond the bounds: its value, its index in a row, and that in words."""
+    for block in blocks(column, rows=1024):
+        outside = (block < low) | (block > high)
+        if outside.any():
+            row, *entry = np.argwhere(outside)[0]
+            at = tuple(int(index) for index in entry)
+            where = f" in dimension {at[0] if len(at) == 1 else at}" if at else ""
+            return float(block[row][at]), at, where
+    return None
