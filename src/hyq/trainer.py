@@ -260,7 +260,7 @@ class Trainer:
             offline_only=offline_only,
         )
         # Reseeded for every update, so that what a network draws, as Dropout does, resumes too.
-        with torch_seed(self._streams.integer("update", self.updates)):
+        with torch_seed(self._streams.integer("update", self.updates), self.sampler.device):
             updated = self.agent.update(drawn.batch, now)
         td_error = np.abs(updated.td_error.cpu().numpy())
         check_finite(td_error, REMEDY)

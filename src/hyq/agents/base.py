@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from hyq.core.errors import HyqError
 from hyq.core.schedules import PiecewiseLinear, schedule
+from hyq.core.seeding import torch_seed
 from hyq.core.trees import Tree, flatten, subtree
 from hyq.data.sampler import Batch
 from hyq.networks import Autocast, NetworkFactory, check_network, num_actions
@@ -189,7 +190,7 @@ class GradientStep:
 
 def _draws_random_numbers(loss: Loss, agent: Agent, batch: Batch) -> bool:
     """Tell whether a loss uses PyTorch's random numbers, which this leaves as they were."""
-    with torch.random.fork_rng():
+    with torch_seed(0):
         before = torch.get_rng_state()
         loss(agent, batch)
         return not torch.equal(before, torch.get_rng_state())

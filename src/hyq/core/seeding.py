@@ -46,13 +46,21 @@ class Streams:
 
 
 @contextmanager
-def torch_seed(seed: int) -> Iterator[None]:
+def torch_seed(seed: int, device: str = "cpu") -> Iterator[None]:
     """Let PyTorch draw from a seed inside the block, and leave its global state as it was.
 
     Modules such as Dropout take random numbers from nowhere else.
     """
     import torch  # noqa: PLC0415 - seeds are also made where PyTorch is not needed
 
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
+    generators = [torch.default_generator]
+    if device.startswith("cuda"):
+        generators.append(torch.cuda.default_generators[torch.device(device).index or 0])
+    before = [generator.get_state() for generator in generators]
+    for generator in generators:
+        generator.manual_seed(seed)
+    try:
         yield
+    finally:
+        for generator, state in zip(generators, before, strict=True):
+            generator.set_state(state)
