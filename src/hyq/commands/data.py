@@ -1,4 +1,4 @@
-"""The verbs of datasets on disk: list them, look into them."""
+"""The subcommands of datasets on disk: list them, look into them."""
 
 from pathlib import Path
 from typing import Annotated
