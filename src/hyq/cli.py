@@ -1,4 +1,4 @@
-"""The `hyq` command: one table of verbs, each an ordinary function that is loaded when called."""
+"""The `hyq` command: a table of subcommands, each a function that is loaded when it is called."""
 
 import ast
 import contextlib
@@ -21,20 +21,20 @@ from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, Pri
 
 from hyq.core.errors import HyqError
 
-VERBS = {
+SUBCOMMANDS = {
     "demo": "hyq.commands.train:demo",
     "run lock": "hyq.commands.train:run_lock",
     "run deep": "hyq.commands.train:run_deep",
     "run rnd": "hyq.commands.train:run_rnd",
     "resume": "hyq.commands.train:resume",
     "methods": "hyq.commands.train:methods",
-    "reproduce theory": "hyq.report.theory:reproduce_theory",
+    "reproduce theory": "hyq.commands.theory:reproduce_theory",
     "reproduce montezuma": "hyq.commands.suites:reproduce_montezuma",
     "reproduce ablations": "hyq.commands.suites:reproduce_ablations",
     "reproduce": "hyq.commands.suites:reproduce",
-    "film": "hyq.report.film:film",
-    "report suite": "hyq.commands.suites:report_suite",
-    "report": "hyq.commands.train:report",
+    "video": "hyq.commands.video:video",
+    "report suite": "hyq.commands.report:report_suite",
+    "report": "hyq.commands.report:report",
     "data make lock": "hyq.commands.data_lock:data_make_lock",
     "data make montezuma": "hyq.runs.montezuma_data:data_make_montezuma",
     "data show montezuma": "hyq.runs.montezuma_data:data_show_montezuma",
@@ -42,14 +42,14 @@ VERBS = {
     "data export montezuma": "hyq.runs.montezuma_data:data_export_montezuma",
     "data list": "hyq.commands.data:data_list",
     "data show": "hyq.commands.data:data_show",
-    "data inspect": "hyq.report.inspect:data_inspect",
-    "evaluate": "hyq.report.evaluate:evaluate",
+    "data inspect": "hyq.commands.inspect:data_inspect",
+    "evaluate": "hyq.commands.evaluate:evaluate",
 }
-"""Where each verb's function is. A longer verb stands before one that it begins with."""
+"""Where each subcommand's function is. A longer one stands before one that it begins with."""
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run one verb; return its exit code."""
+    """Run one subcommand; return its exit code."""
     # One thread makes a run independent of the machine's core count, to the bit, and leaves the
     # other cores to other runs. It has to be said before NumPy is loaded; a caller's choice wins.
     for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
@@ -59,31 +59,38 @@ def main(arguments: list[str] | None = None) -> int:
         # ('--env module:id'). It comes last, so that no file in it hides an installed package.
         sys.path.append(str(Path.cwd()))
     words = sys.argv[1:] if arguments is None else arguments
-    verb = next((verb for verb in VERBS if words[: verb.count(" ") + 1] == verb.split()), None)
+    subcommand = next(
+        (
+            subcommand
+            for subcommand in SUBCOMMANDS
+            if words[: subcommand.count(" ") + 1] == subcommand.split()
+        ),
+        None,
+    )
     try:
-        if verb is None:
-            return _no_verb(words)
-        call = _parsed(verb, words[verb.count(" ") + 1 :])
+        if subcommand is None:
+            return _no_subcommand(words)
+        call = _parsed(subcommand, words[subcommand.count(" ") + 1 :])
         call()
     except HyqError as error:
         print(f"hyq: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print(
-            "hyq: interrupted; 'hyq resume' goes on with a run from its last checkpoint, and a "
-            "suite goes on when its command is given again",
+            "hyq: interrupted; 'hyq resume' continues a run from its last checkpoint, and a "
+            "suite continues when its command is given again",
             file=sys.stderr,
         )
         return 130
     except BrokenPipeError:
-        # The reader went away, as `| head` does; nobody is left to tell.
+        # The reader went away, as `| head` does.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0
 
 
-def _parsed(verb: str, words: list[str]) -> Callable[[], Any]:
-    """Bind a verb's arguments, or say in one line what is wrong with them."""
-    home, name = VERBS[verb].split(":")
+def _parsed(subcommand: str, words: list[str]) -> Callable[[], Any]:
+    """Bind a subcommand's arguments, or say in one line what is wrong with them."""
+    home, name = SUBCOMMANDS[subcommand].split(":")
     function = getattr(import_module(home), name)
     bound: list[Callable[[], Any]] = []
 
@@ -95,11 +102,11 @@ def _parsed(verb: str, words: list[str]) -> Callable[[], Any]:
     complaint = io.StringIO()
     try:
         with contextlib.redirect_stderr(complaint):
-            tyro.cli(bind, prog=f"hyq {verb}", args=words, registry=NOTATIONS)
+            tyro.cli(bind, prog=f"hyq {subcommand}", args=words, registry=NOTATIONS)
     except SystemExit as stop:
         if stop.code in (0, None):
             raise
-        raise HyqError(f"{_told(complaint.getvalue())} (hyq {verb} --help)") from None
+        raise HyqError(f"{_told(complaint.getvalue())} (hyq {subcommand} --help)") from None
     return bound[0]
 
 
@@ -147,33 +154,37 @@ def _whole(word: str) -> int:
         raise ValueError(f"wants a whole number, got {word!r}") from None
 
 
-def _no_verb(words: list[str]) -> int:
+def _no_subcommand(words: list[str]) -> int:
     console = Console()
     if words == ["--version"]:
         console.print(version("hyq"), highlight=False)
         return 0
     wants_help = not words or words[-1] in ("-h", "--help")
     group = words[:-1] if wants_help else words
-    near = [verb for verb in VERBS if verb.split()[: len(group)] == group]
+    near = [subcommand for subcommand in SUBCOMMANDS if subcommand.split()[: len(group)] == group]
     if not (wants_help and near):
-        near = near or [verb for verb in VERBS if verb.split()[0] == words[0]] or list(VERBS)
-        said = " ".join(words[:2]) if len(near) < len(VERBS) else words[0]
-        raise HyqError(f"no verb {said!r}: choose from {', '.join(near)} (hyq --help)")
+        near = (
+            near
+            or [subcommand for subcommand in SUBCOMMANDS if subcommand.split()[0] == words[0]]
+            or list(SUBCOMMANDS)
+        )
+        said = " ".join(words[:2]) if len(near) < len(SUBCOMMANDS) else words[0]
+        raise HyqError(f"no subcommand {said!r}: choose from {', '.join(near)} (hyq --help)")
     console.print("hyq: one policy from logged data and live interaction together\n")
     table = Table.grid(padding=(0, 2))
-    for verb in near:
-        table.add_row("", f"[bold]hyq {verb}[/]", summary(verb))
+    for subcommand in near:
+        table.add_row("", f"[bold]hyq {subcommand}[/]", summary(subcommand))
     console.print(table)
-    console.print("\nEach verb explains its options with --help.")
+    console.print("\nEach subcommand explains its options with --help.")
     return 0
 
 
-def summary(verb: str) -> str:
-    """Return the first line of a verb's documentation, read from its source.
+def summary(subcommand: str) -> str:
+    """Return the first line of a subcommand's documentation, read from its source.
 
-    Importing every verb would load all of PyTorch: seconds, for a page of text.
+    Importing every subcommand would load all of PyTorch: seconds, for a page of text.
     """
-    home, name = VERBS[verb].split(":")
+    home, name = SUBCOMMANDS[subcommand].split(":")
     return _summaries(home)[name]
 
 

@@ -1,1 +1,1 @@
-"""The verbs of the `hyq` command that are not told by one report: each an ordinary function."""
+"""The subcommands of `hyq`: each an ordinary function."""

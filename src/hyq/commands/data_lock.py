@@ -1,4 +1,4 @@
-"""The verb that makes datasets of the lock, apart from those that do without PyTorch."""
+"""The subcommand that makes datasets of the lock, apart from those that do without PyTorch."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The verbs of whole comparisons: run what is missing, then write the figure and the page."""
+"""The subcommands of whole comparisons: run what is missing, then write the figure and the page."""
 
 import importlib
 import os
@@ -12,22 +12,9 @@ from rich.console import Console
 from rich.progress import Progress as Bar
 from rich.progress import TimeElapsedColumn
 
+from hyq.commands.report import report_suite
 from hyq.core.errors import HyqError
-from hyq.core.files import read_json
-from hyq.core.seeding import Streams
-from hyq.report.ablations import report_ablations
-from hyq.report.datasets import report_datasets
-from hyq.report.figure import draw_suite
-from hyq.report.montezuma import report_montezuma
-from hyq.report.page import write_page
-from hyq.report.suite import SuiteResult, suite_table
 from hyq.runs.launch import Event, SuiteDirectory, launch, pending
-from hyq.runs.montezuma_suite import (
-    DATASETS,
-    FILM_EPISODES,
-    films_to_make,
-    write_datasets,
-)
 from hyq.runs.runs import Run
 from hyq.runs.suites import SUITES, Preset, Suite, ablation_suite, montezuma_suite
 
@@ -169,40 +156,3 @@ def _under_way(directory: SuiteDirectory, suite: Suite) -> str:
         and (row := directory.progress(run)) is not None
     ]
     return "; ".join(active[:2]) or suite.name
-
-
-def report_suite(path: Annotated[Path, tyro.conf.Positional]) -> None:
-    """Write the figure and the page of a suite from its records, finished or not.
-
-    Args:
-        path: The suite's directory.
-    """
-    own = _REPORTS.get(str(read_json(path / "suite.json").get("suite")))
-    if own is not None:
-        own(path, console)
-        return
-    result = SuiteResult.read(path)
-    draw_suite(result, path / "figure.png")
-    write_page(result, path / "report.html", Streams(0).generator("report"))
-    console.print(suite_table(result, Streams(0).generator("report")))
-    console.print(f"figure: {path / 'figure.png'}   page: {path / 'report.html'}")
-
-
-def _film_and_report(path: Path, console: Console) -> None:
-    """Film what has ended since the last report, look at the data once, and report."""
-    with Bar(*Bar.get_default_columns(), TimeElapsedColumn(), console=console) as bar:
-        if not (path / DATASETS).exists():
-            task = bar.add_task("looking at the datasets")
-            write_datasets(path, lambda done, all_: bar.update(task, completed=done, total=all_))
-        for missing in films_to_make(path):
-            task = bar.add_task(f"filming {missing.place.name}", total=FILM_EPISODES)
-            missing.make(lambda done, task=task: bar.update(task, completed=done))  # type: ignore[misc]
-    report_montezuma(path, console)
-
-
-_REPORTS: dict[str, Callable[[Path, Console], None]] = {
-    "montezuma": _film_and_report,
-    "ablations": report_ablations,
-    "coverage": report_datasets,
-}
-"""Suites that are reported in a way of their own."""

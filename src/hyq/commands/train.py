@@ -1,20 +1,18 @@
-"""The verbs of one run: start it, watch it, go on with it, look at it afterwards."""
+"""The subcommands of one run: start it, watch it, resume it."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import tyro
 from rich.console import Console
 
 from hyq.algos.deep_baselines import DEEP_METHODS, refuse_unused
+from hyq.commands.report import report
+from hyq.commands.tensorboard import check_tensorboard, to_tensorboard
+from hyq.commands.watch import LOCK, columns_of, watch
 from hyq.core.errors import HyqError
 from hyq.models.torch_learner import check_device
-from hyq.report.deep import deep_table, draw_deep_curves, watch_deep
-from hyq.report.lock import draw_learning_curves, result_table
-from hyq.report.rnd import watch_rnd
-from hyq.report.runs import RunResult, make_room
-from hyq.report.tensorboard import check_tensorboard, to_tensorboard
 from hyq.runs import deep, lock, rnd, runs, trainings
 from hyq.runs.deep import DeepRun
 from hyq.runs.methods import METHODS
@@ -36,8 +34,8 @@ def demo() -> None:
         console.rule(
             f"V-type Hy-Q, H=100, 500,000 transitions of optimal {data} data", align="left"
         )
-        watch_lock(lock.start(LockRun(data=data), path))
-    report(*runs.values(), picture=out / "curves.png")
+        watch(lock.start(LockRun(data=data), path), console, LOCK)
+    report(*runs.values(), figure=out / "curves.png")
 
 
 def run_lock(spec: tyro.conf.OmitArgPrefixes[LockRun], *, out: Path) -> None:
@@ -47,8 +45,8 @@ def run_lock(spec: tyro.conf.OmitArgPrefixes[LockRun], *, out: Path) -> None:
         spec: What to run.
         out: New directory for the records, the learning curve and the checkpoints.
     """
-    watch_lock(lock.start(spec, out))
-    report(out, picture=out / "curve.png")
+    watch(lock.start(spec, out), console, LOCK)
+    report(out, figure=out / "curve.png")
 
 
 def run_deep(
@@ -110,11 +108,11 @@ def _watch_deep(
 ) -> None:
     if tensorboard:
         progress = to_tensorboard(progress, out / "tensorboard")
-    if isinstance(spec, DeepRun):
-        watch_deep(progress, spec, console)
-    else:
-        watch_rnd(progress, spec, console)
-    _report_deep([out], out / "curve.png")
+    counter, total = "online_steps", spec.config.online_steps
+    if isinstance(spec, DeepRun) and not total:
+        counter, total = "updates", spec.config.pretraining
+    watch(progress, console, columns_of(spec.algorithm), total, counter)
+    report(out, figure=out / "curve.png")
 
 
 def resume(
@@ -147,60 +145,8 @@ def resume(
         alone = rnd.rnd_run(settings["spec"])
         _watch_deep(alone, progress, out, (out / "tensorboard").exists())  # type: ignore[arg-type]
     else:
-        watch_lock(progress)  # type: ignore[arg-type]
-        report(out, picture=out / "curve.png")
-
-
-def report(
-    *paths: Annotated[Path, tyro.conf.Positional], picture: Path = Path("curves.png")
-) -> None:
-    """Print a table of runs and draw their learning curves.
-
-    Args:
-        paths: The runs' directories.
-        picture: Where to draw.
-    """
-    if not paths:
-        raise HyqError("name at least one run's directory")
-    kinds = {RunDirectory.open(path).manifest.get("experiment") for path in paths}
-    if kinds <= {"deep", "rnd"}:
-        _report_deep(paths, picture)
-        return
-    if kinds != {"lock"}:
-        raise HyqError("report runs of one kind at a time: all on the lock, or all deep")
-    make_room(picture)
-    results = [RunResult.read(path) for path in paths]
-    draw_learning_curves(results, picture)
-    console.print(result_table(results))
-    console.print(f"learning curve: {picture}")
-
-
-def _report_deep(paths: Sequence[Path], picture: Path) -> None:
-    make_room(picture)
-    results = [RunResult.read(path) for path in paths]
-    draw_deep_curves(results, picture)
-    console.print(deep_table(results))
-    console.print(f"learning curve: {picture}")
-
-
-def watch_lock(progress: Iterator[lock.Progress]) -> None:
-    """Show a run as it goes on: a line an iteration, and a clock in between."""
-    header = f"{'iter':>4} {'online samples':>15} {'return':>7} {'depth':>6}"
-    console.print(f"[dim]{header}   residual off / on     mix   seconds[/]")
-    with console.status("making the offline data, then collecting and fitting ..."):
-        for update in progress:
-            row = update.row
-            console.print(
-                f"{row['iteration']:4d} {row['online_steps']:15,d} {row['eval_return']:7.3f} "
-                f"{row['depth']:6.1f}   {_cell(row, 'offline_residual'):>6} / "
-                f"{_cell(row, 'online_residual'):<6}  {_cell(row, 'realised_offline_share'):>9} "
-                f"{sum(row['seconds'].values()):8.1f}",
-                highlight=False,
-            )
-
-
-def _cell(row: dict[str, Any], name: str) -> str:
-    return f"{row[name]:.4f}" if name in row else "-"
+        watch(progress, console, LOCK)
+        report(out, figure=out / "curve.png")
 
 
 def methods() -> None:

@@ -22,6 +22,16 @@ def check_free(path: Path) -> None:
         raise HyqError(f"{path} exists already: choose another path, or remove it first")
 
 
+def check_writable(path: Path) -> None:
+    """Make the directory of a file that is going to be written, before time is spent on it."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise HyqError(f"cannot write {path}: {error.strerror}") from None
+    if path.is_dir():
+        raise HyqError(f"cannot write {path}: it is a directory, so name a file in it")
+
+
 @contextlib.contextmanager
 def new_directory(path: Path) -> Iterator[Path]:
     """Fill a hidden sibling of `path`, then rename it into place; refuse to replace anything."""

@@ -1,8 +1,11 @@
-"""The little image processing that the learners need."""
+"""The little image processing that agents and videos need."""
 
+from collections.abc import Sequence
+from io import BytesIO
 from typing import Any
 
 import numpy as np
+from PIL import Image
 
 from hyq.core.errors import HyqError
 from hyq.core.types import Array
@@ -42,3 +45,23 @@ def downsample(images: Array, factor: int) -> Array:
 
 
 shrink = downsample
+
+
+def encode_gif(images: Sequence[Array], seconds: Sequence[float]) -> bytes:
+    """Encode images as a GIF that repeats; games have few colours, so one palette serves all."""
+    sample = np.concatenate(images[:: max(1, len(images) // 32)])
+    palette = Image.fromarray(sample).quantize(255, dither=Image.Dither.NONE)
+    frames = [
+        Image.fromarray(one).quantize(palette=palette, dither=Image.Dither.NONE) for one in images
+    ]
+    buffer = BytesIO()
+    frames[0].save(
+        buffer,
+        format="GIF",
+        save_all=True,
+        append_images=frames[1:],
+        duration=[round(1000 * pause) for pause in seconds],
+        loop=0,
+        optimize=False,
+    )
+    return buffer.getvalue()

@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 
+from hyq.coverage.estimate import Interval
 from hyq.coverage.inspection import UNSUPPORTED_LIMIT, Comparator, Finding, Inspection
 
 BEST_SHARE = 0.1
@@ -167,3 +168,49 @@ def _about_episodes(found: Inspection) -> list[str]:
         "Elsewhere the best episodes may owe their return to luck, and acting like them may lead "
         "where little was logged; name a policy (--policy) to measure.",
     ]
+
+
+def facts(found: Inspection) -> dict[str, str]:
+    """Return what holds for the whole dataset, as text."""
+    returns = found.episodes.returns
+    shown = {
+        "transitions": f"{found.rows:,} in {len(found.steps)} steps, {_bytes(found.bytes)}",
+        "observations": found.observation,
+        "actions": found.action,
+        "reward": f"{found.reward[0]:.3g} to {found.reward[2]:.3g}, mean {found.reward[1]:.3g}",
+        "without reward": f"{found.reward_sparsity:.2%}",
+        "duplicates": f"{found.duplicates:.2%}",
+        "linked into episodes": f"{found.episodes.linked:.1%}",
+        "lead to unlogged states": f"{found.escaping:.1%}",
+    }
+    if found.episodes.linked > 0.9 and len(returns):
+        quantiles = np.quantile(returns, [0, 0.5, 0.9, 1])
+        shown["episode returns"] = (
+            "{:,} episodes: min {:.3g}, median {:.3g}, best tenth above {:.3g}, max {:.3g}".format(
+                len(returns), *quantiles
+            )
+        )
+    policy = found.comparator
+    if policy is not None:
+        shown |= {
+            "policy earns": f"{policy.mean_return:.4g} on {policy.episodes} episodes",
+            "relative condition number": f"{_interval(policy.condition)} ({policy.features})",
+            "transfer coefficient": _interval(policy.transfer),
+            "visits without support": f"{policy.unsupported:.1%} (of vectors, 1% is chance)",
+            "visits outside the span": f"{policy.outside:.1%}",
+        }
+    return shown
+
+
+def _interval(value: Interval) -> str:
+    if math.isinf(value.value):
+        return "infinite: not covered"
+    return f"{value.value:.4g}, 95% {value.low:.4g} to {value.high:.4g}"
+
+
+def _bytes(count: float) -> str:
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 1000:
+            return f"{count:.3g} {unit}"
+        count /= 1000
+    return f"{count:.3g} TB"

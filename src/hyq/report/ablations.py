@@ -1,135 +1,161 @@
-"""What each setting is worth: the recent return of runs that lack one, beside the whole."""
+"""What each setting is worth, and each dataset: runs beside one that lacks nothing."""
 
-from dataclasses import dataclass
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from operator import itemgetter
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-from matplotlib.figure import Figure
 from rich.console import Console
-from rich.table import Table
 
-from hyq.core.errors import HyqError
-from hyq.core.files import read_json
-from hyq.report.runs import RunResult, write_figure
-from hyq.runs.suites import ABLATIONS, ablation_suite
+from hyq.core.types import FloatArray
+from hyq.report.curves import Curve, Level, Panel, draw_curves
+from hyq.report.html import publish
+from hyq.report.records import RunResult, SuiteRecords, settings
+from hyq.report.tables import TextTable
+from hyq.runs.suites import ABLATIONS
 
 WHOLE = next(iter(ABLATIONS))
-PAPER = next(name for name, settings in ABLATIONS.items() if "preset" in settings)
-
-SPREAD = ((300_000, 581), (600_000, 779), (1_000_000, 1346))
+SEED_RANGE = ((300_000, 581), (600_000, 779), (1_000_000, 1346))
 """The most that three seeds of the whole differ by, up to so many steps (results/montezuma)."""
+LAST = 100
+"""Training episodes that a curve is the mean of."""
+Y_LABEL = f"return of the last {LAST} training episodes"
 
 
-@dataclass(frozen=True)
-class Ablation:
-    """One run of the suite, by what it undoes."""
-
-    name: str
-    run: RunResult
-
-    @property
-    def points(self) -> list[tuple[int, float]]:
-        """(online steps, mean return of the newest 100 episodes) of every record."""
-        return [
-            (row["online_steps"], row["recent_return"])
-            for row in self.run.rows
-            if "recent_return" in row
-        ]
-
-    def at(self, steps: float) -> float:
-        """Return the recent return after so many steps; not a number before they were taken."""
-        if not self.points:
-            return float("nan")
-        taken, recent = np.array(self.points, float).T
-        return float(np.interp(steps, taken, recent, left=np.nan, right=np.nan))
+def recent_return(run: RunResult, steps: float) -> float:
+    """Return the recent return after so many steps; NaN before they were taken."""
+    taken, recent = run.points("recent_return")
+    return float(np.interp(steps, [-1, *taken], [np.nan, *recent], right=np.nan))
 
 
-def read_ablations(path: Path) -> list[Ablation]:
-    """Read whatever has been recorded so far."""
-    suite = ablation_suite(_online_steps(path))
-    known = {run.id: name for name, run in zip(ABLATIONS, suite.runs, strict=True)}
-    made = [
-        name
-        for name in read_json(path / "suite.json")["runs"]
-        if (path / "runs" / name / "manifest.json").exists()
-    ]
-    if not known.keys() >= set(made):
-        raise HyqError(f"{path} has ablations of another version of hyq: report it with that one")
-    found = [Ablation(known[name], RunResult.read(path / "runs" / name)) for name in made]
-    found = [one for one in found if one.run.rows]
-    if not found:
-        raise HyqError(f"{path} has no records to report yet")
+def name_ablations(runs: Sequence[RunResult]) -> dict[str, RunResult]:
+    """Name each run by the settings in which it differs from most of the others."""
+    specs = [_as_text(settings(run.spec)) for run in runs]
+    usual = {
+        name: Counter(spec.get(name, "null") for spec in specs).most_common(1)[0][0]
+        for name in dict.fromkeys(name for spec in specs for name in spec)
+    }
+    known = [(_as_text(changes), name) for name, changes in ABLATIONS.items()]
+    found = {}
+    for run, spec in zip(runs, specs, strict=True):
+        changed = {name: value for name, value in spec.items() if value != usual[name]}
+        label = ", ".join(f"{name}={value}" for name, value in changed.items())
+        found[next((name for changes, name in known if changes == changed), label)] = run
     return found
 
 
-def _online_steps(path: Path) -> int:
-    first = next(iter(sorted((path / "runs").glob("*/manifest.json"))), None)
-    if first is None:
-        raise HyqError(f"{path} has no records to report yet")
-    return int(read_json(first)["spec"]["online_steps"])
+def _as_text(changes: Mapping[str, Any]) -> dict[str, str]:
+    return {name: json.dumps(value) for name, value in changes.items()}
+
+
+def seed_range(steps: int) -> int:
+    """Return what two seeds of one setting may differ by after so many steps."""
+    return next((points for until, points in SEED_RANGE if steps <= until), SEED_RANGE[-1][1])
+
+
+def ablation_table(ablations: Mapping[str, RunResult], steps: int) -> TextTable:
+    """Lay out the recent return at thirds of the run, and how far the end is from the whole's."""
+    whole = recent_return(ablations[WHOLE], steps) if WHOLE in ablations else np.nan
+    marks, rows = [steps * part // 3 for part in (1, 2, 3)], []
+    for name, run in ablations.items():
+        values = [recent_return(run, mark) for mark in marks]
+        shown = ["-" if np.isnan(value) else f"{value:,.0f}" for value in values]
+        difference = values[-1] - whole
+        text = "-" if np.isnan(difference) else f"{difference:+,.0f}"
+        if abs(difference) <= seed_range(steps):
+            text = f"({text})"
+        rows.append([name, *shown, "" if name == WHOLE else text])
+    columns = ("changed setting", *(f"{mark:,}" for mark in marks), "difference")
+    return TextTable(columns, rows, "recent return after so many online steps")
 
 
 def report_ablations(path: Path, console: Console) -> None:
-    """Write the figure, and print the table and what to hold against it."""
-    ablations, steps = read_ablations(path), _online_steps(path)
-    write_figure(draw_ablations(ablations, steps), path / "figure.png")
-    console.print(ablation_table(ablations, steps))
-    console.print(
-        "One seed a row. Three seeds of the same settings were up to "
-        f"{noise(steps):,} points apart: what is in brackets may be noise."
+    """Write the figure and the page, and print the table and what to hold against it."""
+    records = SuiteRecords.read(path)
+    ablations = {name: run for name, run in name_ablations(records.runs).items() if run.rows}
+    steps = int(next(iter(ablations.values())).setting("online_steps"))
+    behind = [_curve(WHOLE, ablations[WHOLE], "#bbbbbb", 0)] if WHOLE in ablations else []
+    panels = []
+    for name, run in ablations.items():
+        if name != WHOLE:
+            curves = [*behind, _curve("one setting changed", run, "#1f6f8b", 1)]
+            panels.append(Panel(name, curves, x_range=(0, steps)))
+    table = ablation_table(ablations, steps)
+    worse = [row[0] for row in table.rows if row[-1].startswith("-") and row[-1] != "-"]
+    conclusion = (
+        f"{len(worse)} of {len(table.rows) - 1} changes lower the return by more than "
+        f"another seed may: {'; '.join(worse)}."
     )
-    console.print(f"figure: {path / 'figure.png'}")
+    notes = (
+        "One seed a row. Three seeds of the same settings were up to "
+        f"{seed_range(steps):,} points apart: what is in brackets may be noise."
+    )
+    figure = draw_curves(panels or [Panel(WHOLE, [])], size=(2.9, 2.6), title=Y_LABEL)
+    publish(records, figure, table, console, conclusion, notes=notes)
+    console.print(notes)
 
 
-def noise(steps: int) -> int:
-    """Return what two runs of one setting may differ by after so many steps."""
-    return next((spread for until, spread in SPREAD if steps <= until), SPREAD[-1][1])
+def _curve(label: str, run: RunResult, color: str, seeds: int) -> Curve:
+    return Curve(label, *run.points("recent_return"), color=color, width=1.8, seeds=seeds)
 
 
-def ablation_table(ablations: list[Ablation], steps: int) -> Table:
-    """Lay out the recent return at thirds of the way, and how far the end is from the whole's."""
-    whole = next((one.at(steps) for one in ablations if one.name == WHOLE), float("nan"))
-    table = Table(title="what is undone", title_justify="left", box=None)
-    table.add_column("")
-    marks = [steps * part // 3 for part in (1, 2, 3)]
-    for mark in marks:
-        table.add_column(f"{mark:,}", justify="right")
-    table.add_column("difference", justify="right")
-    for one in ablations:
-        cells = [one.at(mark) for mark in marks]
-        points = ("-" if np.isnan(cell) else f"{cell:,.0f}" for cell in cells)
-        difference = "" if one.name == WHOLE else _difference(cells[-1] - whole, steps)
-        table.add_row(one.name, *points, difference)
-    return table
+MARKS = (1500.0, 2500.0)
+"""Points an episode; 2,500 are the key, a door, the sword and the enemy two rooms away."""
+DATASET_COLORS = ("#1f6f8b", "#c2571a", "#6a994e", "#7b2cbf")
 
 
-def _difference(points: float, steps: int) -> str:
-    if np.isnan(points):
-        return "-"
-    return f"{points:+,.0f}" if abs(points) > noise(steps) else f"({points:+,.0f})"
+def moving_average(run: RunResult) -> tuple[FloatArray, FloatArray]:
+    """Return the online steps at the end of each `LAST` episodes, and their mean return."""
+    episodes = [episode for row in run.rows for episode in row["episodes"]]
+    steps, returns = np.array([episode[:2] for episode in episodes], float).reshape(-1, 2).T
+    total = np.concatenate([[0.0], np.cumsum(returns)])
+    return steps[LAST - 1 :], (total[LAST:] - total[:-LAST]) / LAST
 
 
-def draw_ablations(ablations: list[Ablation], steps: int) -> Figure:
-    """Draw the recent return against online steps, a small panel each, the whole behind it."""
-    whole = next((one for one in ablations if one.name == WHOLE), None)
-    others = [one for one in ablations if one.name != WHOLE]
-    columns = 4
-    rows = max(1, -(-len(others) // columns))
-    figure = Figure(figsize=(2.9 * columns, 2.2 * rows), layout="constrained")
-    panels = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False).ravel()
-    for axes in panels[len(others) :]:
-        axes.set_visible(False)
-    for axes, one in zip(panels, others, strict=False):
-        if whole is not None and whole.points:
-            axes.plot(*np.array(whole.points, float).T, color="#bbbbbb", linewidth=1.6)
-        if one.points:
-            colour = "#c2571a" if one.name == PAPER else "#1f6f8b"
-            axes.plot(*np.array(one.points, float).T, color=colour, linewidth=2)
-        axes.set_title(one.name, loc="left", fontsize=8.5)
-        axes.xaxis.set_major_formatter(lambda value, _: f"{value / 1e3:g}k" if value else "0")
-        axes.set_xlim(0, steps)
-        axes.grid(alpha=0.25)
-        axes.spines[["top", "right"]].set_visible(False)
-    figure.supxlabel("online steps", fontsize=9)
-    figure.supylabel("return of the last 100 training episodes", fontsize=9)
-    return figure
+def steps_until(run: RunResult, points: float) -> float:
+    """Return the steps until `LAST` successive episodes earn so much; infinite if they never do."""
+    steps, average = moving_average(run)
+    reached = np.flatnonzero(average >= points)
+    return float(steps[reached[0]]) if len(reached) else np.inf
+
+
+def dataset_table(groups: dict[str, list[RunResult]]) -> TextTable:
+    """Lay out the steps of every run, and the median of each dataset's."""
+    rows = []
+    for data, runs in groups.items():
+        needed = np.array([[steps_until(run, mark) for mark in MARKS] for run in runs])
+        for run, steps in zip(runs, needed, strict=True):
+            rows.append([data, str(run.setting("seed")), *map(_steps, steps)])
+        rows.append([data, "median", *map(_steps, np.median(needed, axis=0))])
+    title = f"online steps until {LAST} successive episodes earn so much on average"
+    return TextTable(("data", "seed", *(f"{mark:,.0f}" for mark in MARKS)), rows, title)
+
+
+def _steps(steps: float) -> str:
+    return f"{steps:,.0f}" if np.isfinite(steps) else "not reached"
+
+
+def report_datasets(path: Path, console: Console) -> None:
+    """Report how soon one algorithm learns from each of several datasets."""
+    records, groups = SuiteRecords.read(path), dict[str, list[RunResult]]()
+    for run in records.runs:
+        groups.setdefault(run.setting("data"), []).append(run)
+    curves = []
+    for (data, runs), color in zip(groups.items(), DATASET_COLORS, strict=False):
+        for index, run in enumerate(runs):
+            label = "" if index else data
+            seeds = 0 if index else len(runs)
+            curves.append(Curve(label, *moving_average(run), color=color, width=1.4, seeds=seeds))
+    levels = [Level(mark, color="#999999", style=":") for mark in MARKS]
+    figure = draw_curves([Panel("", curves, levels, y_label=Y_LABEL)], size=(6.4, 4.4))
+    medians = {
+        data: float(np.median([steps_until(run, MARKS[-1]) for run in runs]))
+        for data, runs in groups.items()
+    }
+    order = sorted(medians.items(), key=itemgetter(1))
+    conclusion = ", then ".join(f"{data} ({_steps(median)})" for data, median in order)
+    conclusion = f"Soonest to {MARKS[-1]:,.0f} points: {conclusion}"
+    publish(records, figure, dataset_table(groups), console, f"{conclusion}.")

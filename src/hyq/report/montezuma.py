@@ -1,27 +1,19 @@
 """The Montezuma comparison: learning curves, Hy-Q beside RND, maps of rooms, a table, a page."""
 
-import base64
-import html
 from dataclasses import dataclass
-from importlib.resources import files
+from itertools import product
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from rich.console import Console
-from rich.table import Table
 
-from hyq.core.errors import HyqError
-from hyq.core.files import read_json, write_bytes
 from hyq.core.types import FloatArray
-from hyq.report.figure import COLOURS
-from hyq.report.film import CLIP, STRIP, draw_film, film_map
-from hyq.report.page import failures_section, made_section
-from hyq.report.rooms import RoomMap, draw_rooms
-from hyq.report.runs import RunResult, write_figure
-from hyq.report.suite import method_name
+from hyq.report.curves import GRID_POINTS, Curve, Level, Panel, aggregate, draw_curves, write_figure
+from hyq.report.html import image_file, publish
+from hyq.report.records import RunResult, SuiteRecords, algorithm_color, algorithm_name, is_offline
+from hyq.report.tables import TextTable
+from hyq.report.video import CLIP, STRIP, RoomMap, draw_rooms, draw_video, video_map
 from hyq.runs.film import Film
 from hyq.runs.montezuma_suite import (
     DATASETS,
@@ -31,305 +23,100 @@ from hyq.runs.montezuma_suite import (
     read_datasets,
     read_film,
 )
-from hyq.runs.suites import OFFLINE_METHODS
 
-METHODS = ("hyq", "dqfd", "rnd", "cql", "bc")
+ALGORITHMS = ("hyq", "dqfd", "rnd", "cql", "bc")
 """In the order of the table and the legend."""
-DATA = ("montezuma/easy", "montezuma/medium", "montezuma/hard")
-SHARES = {
-    "montezuma/easy": "easy: all of the expert's",
-    "montezuma/medium": "medium: 80 % of the expert's, 20 % random",
-    "montezuma/hard": "hard: half of the expert's, half random",
+DATA = {
+    "montezuma/easy": ("easy: all of the expert's", "#7fb2c4"),
+    "montezuma/medium": ("medium: 80 % of the expert's, 20 % random", "#1f6f8b"),
+    "montezuma/hard": ("hard: half of the expert's, half random", "#0b3c4d"),
 }
-HYQ_BY_DATA = {
-    "montezuma/easy": "#7fb2c4",
-    "montezuma/medium": "#1f6f8b",
-    "montezuma/hard": "#0b3c4d",
-}
+"""What each dataset is made of, and the colour of Hy-Q on it."""
+HARDEST = list(DATA)[-1]
 RECENT = 100
 """Training episodes that the moving average is over."""
+Y_LABEL = f"return of the last {RECENT} training episodes"
+FROM_ZERO = (0.0, None)
 GOOD_RETURN = 2500
 """Points that take most of the expert's way: several rooms, and the largest rewards."""
-GRID_POINTS = 300
 
 
 @dataclass(frozen=True)
 class Learned:
-    """One method on one dataset: its replicates, and a film of one of them."""
+    """One algorithm on one dataset: its seeds, and a video of one of them."""
 
     algorithm: str
     data: str | None
     """None where it learns without."""
     runs: tuple[RunResult, ...]
-    film: Film | None
+    video: Film | None
 
     @property
     def label(self) -> str:
-        """Name of the method."""
-        return method_name(self.algorithm)
+        """Name of the algorithm."""
+        return algorithm_name(self.algorithm)
 
     @property
-    def is_offline(self) -> bool:
-        """Whether the method never acts."""
-        return self.algorithm in OFFLINE_METHODS
+    def data_name(self) -> str:
+        """Short name of the dataset."""
+        return "none" if self.data is None else self.data.rpartition("/")[2]
 
     def steps(self) -> int:
         """Return the online steps of the run that came furthest."""
         return max((run.rows[-1]["online_steps"] for run in self.runs if run.rows), default=0)
 
-    def curve(self, grid: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Return the least, mean and largest recent return of the runs that came so far."""
-        curves = []
-        for run in self.runs:
-            points = [
-                (row["online_steps"], row["recent_return"])
-                for row in run.rows
-                if "recent_return" in row
-            ]
-            if points:
-                steps, values = np.array(points, dtype=float).T
-                curves.append(np.interp(grid, steps, values, left=np.nan, right=np.nan))
-        known = np.stack(curves) if curves else np.full((1, len(grid)), np.nan)
-        somewhere = np.isfinite(known).any(axis=0)
-        low, mean, high = (np.full(len(grid), np.nan) for _ in range(3))
-        low[somewhere] = np.nanmin(known[:, somewhere], axis=0)
-        mean[somewhere] = np.nanmean(known[:, somewhere], axis=0)
-        high[somewhere] = np.nanmax(known[:, somewhere], axis=0)
-        return low, mean, high
+    def curve(self, grid: FloatArray, label: str, color: str) -> Curve:
+        """Return the recent return, averaged over the runs that came so far."""
+        low, mean, high = aggregate(self.runs, grid, "recent_return", "mean", "linear")
+        return Curve(label, grid, mean, low, high, color, seeds=len(self.runs))
 
     def recent(self) -> list[list[float]]:
         """Return, of each run, the returns of its newest training episodes."""
-        ended = (
-            [float(total) for row in run.rows for _, total, _ in row.get("episodes", ())][-RECENT:]
-            for run in self.runs
-        )
-        return [returns for returns in ended if returns]
+        ended = ([e[1] for row in run.rows for e in row.get("episodes", ())] for run in self.runs)
+        return [returns[-RECENT:] for returns in ended if returns]
 
     def evaluated(self) -> float | None:
         """Return the newest evaluation, averaged over the runs; None before the first."""
-        newest = [
-            [row["eval_return"] for row in run.rows if "eval_return" in row] for run in self.runs
-        ]
-        last = [values[-1] for values in newest if values]
+        last = [values[-1] for run in self.runs if (values := run.points("eval_return")[1])]
         return float(np.mean(last)) if last else None
 
+    def score(self) -> float:
+        """Return what the algorithm reached: the mean of its last episodes, or its evaluation."""
+        recent = [np.mean(returns) for returns in self.recent()]
+        return float(np.mean(recent)) if recent else self.evaluated() or 0.0
+
     def good_share(self) -> float | None:
-        """Return the share of good episodes: the newest of the training, else those filmed."""
-        recent = self.recent()
-        if recent:
+        """Return the share of good episodes: of the last in training, else those of the video."""
+        if recent := self.recent():
             return float(np.mean([total >= GOOD_RETURN for run in recent for total in run]))
-        if self.film is not None:
-            return float(np.mean([take.total >= GOOD_RETURN for take in self.film.takes]))
+        if self.video is not None:
+            return float(np.mean([take.total >= GOOD_RETURN for take in self.video.takes]))
         return None
 
     def speed(self) -> float | None:
         """Return online steps a second of training, evaluations left out."""
-        seconds = sum(
-            sum(row["seconds"].values())
-            for run in self.runs
-            for row in run.rows
-            if row["online_steps"]
-        )
+        rows = [row for run in self.runs for row in run.rows if row["online_steps"]]
+        seconds = sum(sum(row["seconds"].values()) for row in rows)
         steps = sum(run.rows[-1]["online_steps"] for run in self.runs if run.rows)
         return steps / seconds if steps and seconds else None
 
-
-@dataclass(frozen=True)
-class MontezumaResult:
-    """The suite's records."""
-
-    path: Path
-    manifest: dict[str, Any]
-    learned: tuple[Learned, ...]
-    datasets: dict[str, DatasetFacts]
-    """By name, and the expert's; empty before they were looked at."""
-    failures: dict[str, str]
-    missing: int
-
-    @classmethod
-    def read(cls, path: Path) -> "MontezumaResult":
-        """Read whatever has been recorded so far, of finished runs and of those under way."""
-        manifest = read_json(path / "suite.json")
-        runs = [
-            RunResult.read(path / "runs" / name)
-            for name in manifest["runs"]
-            if (path / "runs" / name / "manifest.json").exists()
-        ]
-        runs = [run for run in runs if run.rows]
-        if not runs:
-            raise HyqError(f"{path} has no records to report yet")
-        groups: dict[tuple[str, str | None], list[RunResult]] = {}
-        for run in runs:
-            groups.setdefault((run.spec["algorithm"], run.spec.get("data")), []).append(run)
-        learned = [
-            Learned(method, data, tuple(members), read_film(path, method, data))
-            for (method, data), members in groups.items()
-        ]
-        learned.sort(key=lambda one: (_hardest_first(one), _rank(one)))
-        failures = {p.stem: p.read_text() for p in sorted((path / "failures").glob("*.txt"))}
-        finished = sum(run.summary is not None for run in runs)
-        return cls(
-            path,
-            manifest,
-            tuple(learned),
-            read_datasets(path) if (path / DATASETS).exists() else {},
-            failures,
-            len(manifest["runs"]) - finished - len(failures),
+    def cells(self) -> tuple[str, ...]:
+        """Return a row of the table."""
+        recent = [float(np.mean(returns)) for returns in self.recent()]
+        share, evaluated, speed = self.good_share(), self.evaluated(), self.speed()
+        mark = "" if recent or share is None else "*"
+        return (
+            self.label,
+            self.data_name,
+            "-" if is_offline(self.algorithm) else f"{self.steps() / 1e6:g}M",
+            str(len(self.runs)),
+            f"{np.mean(recent):,.0f}" if recent else "-",
+            f"{min(recent):,.0f}-{max(recent):,.0f}" if len(recent) > 1 else "-",
+            "-" if share is None else f"{share:.0%}{mark}",
+            "-" if evaluated is None else f"{evaluated:,.0f}",
+            "-" if self.video is None else f"{self.video.mean_return:,.0f}",
+            "-" if speed is None else f"{speed:,.0f}",
         )
-
-    @property
-    def grid(self) -> FloatArray:
-        """Online steps to read the curves at."""
-        return np.linspace(0, max(one.steps() for one in self.learned) or 1, GRID_POINTS)
-
-    def on(self, data: str) -> list[Learned]:
-        """Return what learned from a dataset, and what learns without any."""
-        return sorted((one for one in self.learned if one.data in (data, None)), key=_rank)
-
-    @property
-    def panels(self) -> list[str]:
-        """The datasets that something was learned from; all of them before anything was."""
-        return [d for d in DATA if any(one.data == d for one in self.learned)] or list(DATA)
-
-
-def _rank(one: Learned) -> int:
-    return METHODS.index(one.algorithm)
-
-
-def _hardest_first(one: Learned) -> int:
-    return len(DATA) if one.data is None else -DATA.index(one.data)
-
-
-def report_montezuma(path: Path, console: Console) -> None:
-    """Write the figures, the films' pictures and the page from the records, finished or not."""
-    result = MontezumaResult.read(path)
-    for figure, name in ((learning_curves(result), "figure"), (beside_rnd(result), "rnd")):
-        for suffix in (".png", ".svg"):
-            write_figure(figure, path / f"{name}{suffix}")
-    _draw_films(result)
-    write_montezuma_page(result, path / "report.html")
-    console.print(montezuma_table(result))
-    console.print(f"figures: {path / 'figure.png'}, rnd.png   page: {path / 'report.html'}")
-
-
-def learning_curves(result: MontezumaResult) -> Figure:
-    """Draw the recent return against online steps, a panel a dataset (the paper's Figure 5)."""
-    panels = result.panels
-    figure = Figure(figsize=(4.6 * len(panels), 4.3), layout="constrained")
-    all_axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
-    for axes, data in zip(all_axes, panels, strict=True):
-        for one in result.on(data):
-            colour = COLOURS[one.algorithm]
-            if one.is_offline:
-                level = one.evaluated()
-                if level is not None:
-                    axes.axhline(level, color=colour, linestyle="--", linewidth=1.6, zorder=2)
-                    axes.plot([], [], color=colour, linestyle="--", label=one.label)
-            else:
-                _draw_curve(axes, one, result.grid, colour, one.label)
-        _draw_levels(axes, result, data)
-        axes.set_title(SHARES[data], loc="left", fontsize=10.5)
-        _tidy(axes, result)
-    all_axes[0].set_ylabel(f"return of the last {RECENT} training episodes")
-    handles = {
-        label: handle
-        for axes in all_axes
-        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
-    }
-    figure.legend(
-        handles.values(), handles, loc="outside lower center", ncols=7, frameon=False, fontsize=9.5
-    )
-    return figure
-
-
-def beside_rnd(result: MontezumaResult) -> Figure:
-    """Draw Hy-Q on each dataset and RND, which learns without one (the paper's Figure 1)."""
-    figure = Figure(figsize=(6.6, 4.3), layout="constrained")
-    axes = figure.add_subplot()
-    for one in result.learned:
-        if one.algorithm == "hyq" and one.data is not None:
-            name = one.data.rpartition("/")[2]
-            _draw_curve(axes, one, result.grid, HYQ_BY_DATA[one.data], f"Hy-Q, {name} data")
-        elif one.algorithm == "rnd":
-            _draw_curve(axes, one, result.grid, COLOURS["rnd"], "RND, no data")
-    _draw_levels(axes, result, None)
-    axes.set_ylabel(f"return of the last {RECENT} training episodes")
-    _tidy(axes, result)
-    axes.legend(loc="upper left", bbox_to_anchor=(0.0, 0.88), frameon=False, fontsize=9.5)
-    return figure
-
-
-def _draw_curve(axes: Axes, one: Learned, grid: FloatArray, colour: str, label: str) -> None:
-    low, mean, high = one.curve(grid)
-    axes.plot(grid, mean, color=colour, linewidth=2, label=label, zorder=4)
-    if len(one.runs) > 1:
-        axes.fill_between(grid, low, high, color=colour, alpha=0.18, linewidth=0, zorder=3)
-
-
-def _draw_levels(axes: Axes, result: MontezumaResult, data: str | None) -> None:
-    """Mark what the expert earns, and what the episodes of the data earn on average."""
-    levels = {"expert": ("expert", 4)}
-    if data is not None:
-        levels[data] = ("data", -4)
-    for name, (text, above) in levels.items():
-        if name in result.datasets:
-            value = result.datasets[name].mean_return
-            axes.axhline(value, color="#777777", linestyle=(0, (1.5, 2)), linewidth=1.3, zorder=1)
-            # On the left, where no curve has risen yet.
-            axes.annotate(
-                f"{text}: {value:,.0f}",
-                (0.015, value),
-                xycoords=axes.get_yaxis_transform(),
-                xytext=(0, above),
-                textcoords="offset points",
-                va="bottom" if above > 0 else "top",
-                fontsize=8.5,
-                color="#555555",
-            )
-
-
-def _tidy(axes: Axes, result: MontezumaResult) -> None:
-    axes.set_xlim(0, result.grid[-1])
-    top = max((facts.mean_return for facts in result.datasets.values()), default=0.0)
-    seen = [float(np.nanmax(one.curve(result.grid)[2], initial=0.0)) for one in result.learned]
-    axes.set_ylim(0, 1.1 * max([top, *seen, 1.0]))
-    axes.set_xlabel("online steps")
-    axes.xaxis.set_major_formatter(lambda value, _: _short(value))
-    axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
-    axes.grid(alpha=0.25)
-    axes.spines[["top", "right"]].set_visible(False)
-
-
-def _short(value: float) -> str:
-    if value >= 1e6:
-        return f"{value / 1e6:g}M"
-    return f"{value / 1e3:g}k" if value else "0"
-
-
-def _draw_films(result: MontezumaResult) -> None:
-    """Draw the maps of rooms, and the strips and clips of what learned on the hardest data."""
-    maps = [
-        RoomMap(
-            f"data: {name.rpartition('/')[2]}",
-            facts.room_shares,
-            f"{facts.episodes} episodes, {facts.mean_return:,.0f} points on average",
-        )
-        for name, facts in result.datasets.items()
-        if name in DATA
-    ]
-    if maps:
-        draw_rooms(maps, result.path / "rooms-data.png")
-    filmed = [(one, one.film) for one in result.learned if one.film is not None]
-    if filmed:
-        draw_rooms([film_map(film) for _, film in filmed], result.path / "rooms-policies.png")
-    for one, film in filmed:
-        place = result.path / FILMS / film_name(one.algorithm, one.data)
-        if _is_shown(one) and not (place / CLIP).exists():
-            draw_film(film, place)
-
-
-def _is_shown(one: Learned) -> bool:
-    return one.data in (DATA[-1], None)
 
 
 COLUMNS = (
@@ -341,91 +128,144 @@ COLUMNS = (
     "worst-best",
     f"≥ {GOOD_RETURN:,}",
     "eval.",
-    "filmed",
+    "video",
     "steps/s",
 )
 
 
-def table_rows(result: MontezumaResult) -> list[tuple[str, ...]]:
-    """Lay out one row a method and dataset."""
-    return [_cells(one) for one in result.learned]
+@dataclass(frozen=True)
+class MontezumaResult:
+    """The suite's records."""
+
+    records: SuiteRecords
+    learned: tuple[Learned, ...]
+    """The hardest data first, and what learns without data last."""
+    datasets: dict[str, DatasetFacts]
+    """By name, and the expert's; empty before they were made."""
+
+    @classmethod
+    def read(cls, path: Path) -> "MontezumaResult":
+        """Read whatever has been recorded so far, of finished runs and of those under way."""
+        records = SuiteRecords.read(path)
+        groups: dict[tuple[str, str | None], list[RunResult]] = {}
+        for run in records.runs:
+            if run.rows:
+                key = run.setting("algorithm"), run.setting("data")
+                groups.setdefault(key, []).append(run)
+        learned = tuple(
+            Learned(*key, tuple(groups[key]), read_film(path, *key))
+            for data, algorithm in product([*reversed(DATA), None], ALGORITHMS)
+            if (key := (algorithm, data)) in groups
+        )
+        return cls(records, learned, read_datasets(path) if (path / DATASETS).exists() else {})
+
+    @property
+    def grid(self) -> FloatArray:
+        """Online steps to read the curves at."""
+        return np.linspace(0, max(one.steps() for one in self.learned) or 1, GRID_POINTS)
+
+    def levels(self, *names: str) -> list[Level]:
+        """Mark what the expert earns, and what the episodes of a dataset earn on average."""
+        levels = []
+        for name in names:
+            if (facts := self.datasets.get(name)) is not None:
+                note = "expert" if name == "expert" else "data"
+                text, below = f"{note}: {facts.mean_return:,.0f}", note == "data"
+                levels.append(Level(facts.mean_return, note=text, style=":", note_below=below))
+        return levels
+
+    def conclusion(self) -> str:
+        """Say who is best on the hardest data that was learned from, and beside what."""
+        first = self.learned[0]
+        beside = [one for one in self.learned if one.data in (first.data, None)]
+        ranked = sorted(beside, key=Learned.score, reverse=True)
+        scores = ", ".join(f"{one.label} {one.score():,.0f}" for one in ranked)
+        return f"Returns with {first.data_name} data, the highest first: {scores}."
 
 
-def _cells(one: Learned) -> tuple[str, ...]:
-    recent = [float(np.mean(returns)) for returns in one.recent()]
-    share, evaluated, speed = one.good_share(), one.evaluated(), one.speed()
-    mark = "" if recent or share is None else "*"
-    return (
-        one.label,
-        "none" if one.data is None else one.data.rpartition("/")[2],
-        "-" if one.is_offline else _short(one.steps()),
-        str(len(one.runs)),
-        f"{np.mean(recent):,.0f}" if recent else "-",
-        f"{min(recent):,.0f}-{max(recent):,.0f}" if len(recent) > 1 else "-",
-        "-" if share is None else f"{share:.0%}{mark}",
-        "-" if evaluated is None else f"{evaluated:,.0f}",
-        "-" if one.film is None else f"{one.film.mean_return:,.0f}",
-        "-" if speed is None else f"{speed:,.0f}",
+def learning_curves(result: MontezumaResult) -> Figure:
+    """Draw the recent return against online steps, a panel a dataset (the paper's Figure 5)."""
+    used = [data for data in DATA if any(one.data == data for one in result.learned)]
+    panels: list[Panel] = []
+    grid = result.grid
+    for data in used or DATA:
+        curves, levels = [], []
+        for one in sorted(result.learned, key=lambda one: ALGORITHMS.index(one.algorithm)):
+            if one.data not in (data, None):
+                continue
+            color = algorithm_color(one.algorithm)
+            if not is_offline(one.algorithm):
+                curves.append(one.curve(grid, one.label, color))
+            elif (value := one.evaluated()) is not None:
+                levels.append(Level(value, one.label, color=color))
+        levels += result.levels("expert", data)
+        y_label = "" if panels else Y_LABEL
+        panels.append(Panel(DATA[data][0], curves, levels, y_label=y_label, y_range=FROM_ZERO))
+    return draw_curves(panels, size=(4.6, 4.3))
+
+
+def beside_rnd(result: MontezumaResult) -> Figure:
+    """Draw Hy-Q on each dataset and RND, which learns without one (the paper's Figure 1)."""
+    curves, grid = [], result.grid
+    for one in result.learned:
+        if one.algorithm == "hyq" and one.data is not None:
+            label, color = f"Hy-Q, {one.data_name} data", DATA[one.data][1]
+            curves.append(one.curve(grid, label, color))
+        elif one.algorithm == "rnd":
+            curves.append(one.curve(grid, "RND, no data", algorithm_color("rnd")))
+    panel = Panel("", curves, result.levels("expert"), y_label=Y_LABEL, y_range=FROM_ZERO)
+    return draw_curves([panel], size=(6.6, 4.6))
+
+
+def montezuma_table(result: MontezumaResult) -> TextTable:
+    """Lay out a row an algorithm and dataset."""
+    title = str(result.records.manifest["title"])
+    return TextTable(COLUMNS, [one.cells() for one in result.learned], title, left=2)
+
+
+def report_montezuma(path: Path, console: Console) -> None:
+    """Write the figures, the videos and the page from the records, finished or not."""
+    result = MontezumaResult.read(path)
+    curves = learning_curves(result)
+    write_figure(curves, path / "figure.svg")
+    for suffix in (".png", ".svg"):
+        write_figure(beside_rnd(result), path / f"rnd{suffix}")
+    videos = _draw_videos(result)
+    rooms = {"data": "Rooms that the datasets visit", "policies": "Rooms that policies visit"}
+    publish(
+        result.records,
+        curves,
+        montezuma_table(result),
+        console,
+        result.conclusion(),
+        "montezuma.html",
+        curves=image_file(path / "figure.svg", "Learning curves on the datasets"),
+        rnd=image_file(path / "rnd.svg", "Hy-Q and RND against online steps", kind=""),
+        rooms=[image_file(path / f"rooms-{k}.png", alt) for k, alt in rooms.items()],
+        videos=videos,
     )
 
 
-def montezuma_table(result: MontezumaResult) -> Table:
-    """Lay the table out for a terminal."""
-    title = result.manifest["title"]
-    table = Table(title=title, title_justify="left", box=None, padding=(0, 0, 0, 1))
-    for number, name in enumerate(COLUMNS):
-        table.add_column(name, justify="left" if number < 2 else "right", no_wrap=True)
-    for row in table_rows(result):
-        table.add_row(*row)
-    return table
-
-
-def write_montezuma_page(result: MontezumaResult, path: Path) -> None:
-    """Write the page; it needs no network and no other file."""
-    template = (files("hyq.report") / "montezuma.html").read_text()
-    head = "".join(f"<th>{html.escape(name)}</th>" for name in COLUMNS)
-    body = "".join(
-        "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>"
-        for row in table_rows(result)
-    )
-    parts = {
-        "TITLE": html.escape(result.manifest["title"]),
-        "SUMMARY": _summary(result),
-        "CURVES": _embedded(result.path / "figure.svg", "Learning curves on the three datasets"),
-        "RND": _embedded(result.path / "rnd.svg", "Hy-Q and RND against online steps"),
-        "TABLE": f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody>",
-        "ROOMS": _embedded(result.path / "rooms-data.png", "Rooms that the datasets visit")
-        + _embedded(result.path / "rooms-policies.png", "Rooms that learned policies visit"),
-        "FILMS": "".join(_film_section(result, one) for one in result.learned if _is_shown(one)),
-        "FAILURES": failures_section(result.failures),
-        "MADE": made_section(result.manifest),
-    }
-    for name, content in parts.items():
-        template = template.replace(f"{{{{{name}}}}}", content)
-    write_bytes(path, template.encode())
-
-
-def _summary(result: MontezumaResult) -> str:
-    text = f"{len(result.manifest['runs'])} runs."
-    if result.missing:
-        text += f" {result.missing} of them are under way or still to come."
-    if result.failures:
-        text += f" <b>{len(result.failures)} runs failed</b>: see below."
-    return f"<p>{text}</p>"
-
-
-def _film_section(result: MontezumaResult, one: Learned) -> str:
-    place = result.path / FILMS / film_name(one.algorithm, one.data)
-    strip = _embedded(place / STRIP, f"Pictures of {one.label}'s best filmed episode")
-    clip = _embedded(place / CLIP, f"{one.label}'s best filmed episode")
-    return f'<div class="film">{clip}{strip}</div>' if strip else ""
-
-
-def _embedded(path: Path, description: str) -> str:
-    """Return a picture as a part of the page; nothing where there is none."""
-    if not path.exists():
-        return ""
-    kinds = {".png": "image/png", ".svg": "image/svg+xml", ".gif": "image/gif"}
-    content = base64.b64encode(path.read_bytes()).decode()
-    source = f"data:{kinds[path.suffix]};base64,{content}"
-    return f'<img class="{path.stem}" alt="{html.escape(description)}" src="{source}">'
+def _draw_videos(result: MontezumaResult) -> list[tuple[dict[str, str], dict[str, str]]]:
+    """Draw the maps of rooms; return the clips and strips of what learned on the hardest data."""
+    path, shown = result.records.path, []
+    maps = [
+        RoomMap(f"data: {name.rpartition('/')[2]}", one.room_shares, one.episodes, one.mean_return)
+        for name, one in result.datasets.items()
+        if name in DATA
+    ]
+    if maps:
+        write_figure(draw_rooms(maps), path / "rooms-data.png")
+    recorded = [(one, one.video) for one in result.learned if one.video is not None]
+    if recorded:
+        figure = draw_rooms([video_map(video) for _, video in recorded])
+        write_figure(figure, path / "rooms-policies.png")
+    for one, video in recorded:
+        if one.data in (HARDEST, None):
+            place = path / FILMS / film_name(one.algorithm, one.data)
+            if not (place / CLIP).exists():
+                draw_video(video, place)
+            alt = f"{one.label}'s best episode"
+            strip = image_file(place / STRIP, f"Images of {alt}", kind="strip")
+            shown.append((image_file(place / CLIP, alt, kind="clip"), strip))
+    return shown

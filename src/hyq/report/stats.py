@@ -1,20 +1,33 @@
-"""Statistics of a few replicates, each saying what it does about the few and the unfinished."""
+"""Statistics of a few seeds, each saying what it does about the few and the unfinished."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
 from hyq.core.types import FloatArray
 
+Statistic = Literal["median", "mean"]
 
-def quantile_band(curves: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Return the 20th, 50th and 80th percentile over replicates (rows), as the paper plots.
 
-    Where any curve is NaN so is the band: the replicates that go on may be the lucky ones.
+def band(
+    curves: FloatArray, statistic: Statistic = "median"
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Sum curves (rows) up at every point: the lower edge, the centre and the upper edge.
+
+    The median comes with the 20th and 80th percentile, as the paper plots. Where any curve is NaN
+    so is this band: the seeds that ran longer may be the lucky ones. The mean comes with the worst
+    and the best of the curves that reach so far.
     """
-    low, middle, high = np.quantile(curves, (0.2, 0.5, 0.8), axis=0)
-    return low, middle, high
+    if statistic == "median":
+        low, centre, high = np.quantile(curves, (0.2, 0.5, 0.8), axis=0)
+        return low, centre, high
+    known = np.isfinite(curves).any(axis=0)
+    low, centre, high = np.full((3, curves.shape[1]), np.nan)
+    for edge, of in ((low, np.nanmin), (centre, np.nanmean), (high, np.nanmax)):
+        edge[known] = of(curves[:, known], axis=0)
+    return low, centre, high
 
 
 def interquartile_mean(values: FloatArray) -> float:
@@ -36,7 +49,7 @@ def stratified_bootstrap(
     resamples: int = 2000,
     level: float = 0.95,
 ) -> tuple[float, float]:
-    """Return an interval for the IQM over all strata, resampling replicates within each.
+    """Return an interval for the IQM over all strata, resampling seeds within each.
 
     A stratum is one task (here: a dataset), so that an interval never mixes up a task that was
     drawn twice with a method that is better.
@@ -51,8 +64,8 @@ def stratified_bootstrap(
 
 
 @dataclass(frozen=True)
-class SamplesToSolve:
-    """Online samples until solved, where a run that ran out of budget is *censored*, not dropped.
+class StepsToSolve:
+    """Online steps until solved, where a run that ran out of budget is *censored*, not dropped.
 
     A censored run says only that it needs more than it was given. The median is exact as long as
     fewer than half of the runs are censored; after that only a lower bound is known.
@@ -64,34 +77,34 @@ class SamplesToSolve:
     median_is_bound: bool
 
     @classmethod
-    def of(cls, samples: Sequence[float], solved: Sequence[bool]) -> "SamplesToSolve":
-        """Summarise runs by (samples spent, whether solved)."""
+    def of(cls, steps: Sequence[float], solved: Sequence[bool]) -> "StepsToSolve":
+        """Summarise runs by (steps taken, whether solved)."""
         spent = sorted(
-            (np.inf if not done else used, used) for used, done in zip(samples, solved, strict=True)
+            (np.inf if not done else used, used) for used, done in zip(steps, solved, strict=True)
         )
         needed, used = spent[(len(spent) - 1) // 2]
         bound = bool(np.isinf(needed))
         return cls(sum(solved), len(spent), float(used if bound else needed), bound)
 
     def __str__(self) -> str:
-        """Say it in a table's cell."""
+        """Return a table's cell."""
         return f"{'> ' if self.median_is_bound else ''}{self.median:,.0f}"
 
 
 def step_curve(
-    samples: Sequence[float],
+    steps: Sequence[float],
     values: Sequence[float],
     grid: FloatArray,
     before: float | None = 0.0,
     ended: bool = True,
 ) -> FloatArray:
-    """Read a learning curve at given sample counts: the newest value known there.
+    """Read a learning curve at given steps: the newest value known there.
 
     Where none is known yet it is `before`, or the first value where that is None. The last value
     says nothing of later ones, which are NaN, unless the run `ended` because there was no more to
     learn.
     """
-    newest = np.searchsorted(np.asarray(samples), grid, side="right") - 1
+    newest = np.searchsorted(np.asarray(steps), grid, side="right") - 1
     first = values[0] if before is None else before
     curve = np.where(newest >= 0, np.asarray(values, dtype=float)[newest], first)
-    return curve if ended else np.where(grid <= samples[-1], curve, np.nan)
+    return curve if ended else np.where(grid <= steps[-1], curve, np.nan)

@@ -1,292 +1,331 @@
-"""What a suite says: its runs grouped into methods, and each method summed up honestly."""
+"""A suite: its runs grouped by algorithm and setting, summed up in a figure, a table and a page."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
-from rich.box import SIMPLE
-from rich.table import Table
+from matplotlib.figure import Figure
+from rich.console import Console
 
 from hyq.core.errors import HyqError
-from hyq.core.files import read_json
+from hyq.core.seeding import Streams
 from hyq.core.types import FloatArray
-from hyq.report.runs import RunResult
-from hyq.report.stats import (
-    SamplesToSolve,
-    interquartile_mean,
-    quantile_band,
-    step_curve,
-    stratified_bootstrap,
+from hyq.experts.lock import LockData
+from hyq.report.curves import Curve, Level, Panel, aggregate, draw_curves
+from hyq.report.html import publish
+from hyq.report.records import (
+    ALGORITHMS,
+    RunResult,
+    SuiteRecords,
+    algorithm_color,
+    algorithm_name,
+    is_offline,
 )
-from hyq.runs.suites import OFFLINE_METHODS
+from hyq.report.stats import StepsToSolve, interquartile_mean, stratified_bootstrap
+from hyq.report.tables import TextTable, number
 
-LABELS = {
-    "hyq": "Hy-Q",
-    "bc": "BC",
-    "cql": "CQL (peak)",
-    "offline-fqi": "FQI, offline only",
-    "online-only": "Hy-Q, online only",
-    "warm-start": "warm start, then online",
-    "dqfd": "DQfD",
-    "briee": "BRIEE",
-    "dqn": "DQN, online only",
-    "offline": "Q-learning, offline only",
-    "iql": "IQL",
-    "rnd": "RND",
-}
-"""What the methods are called, and how they are judged where that differs."""
-PEAK_METHODS = ("cql",)
-"""Methods judged by the best point of their curve, as the paper judges CQL."""
+PEAK_ALGORITHMS = ("cql",)
+"""Algorithms evaluated by the best point of their curve, as the paper evaluates CQL."""
 FEWEST_FOR_INTERVAL = 3
-"""Replicates below which resampling them says nothing about how far others would differ."""
+"""Seeds below which resampling them says nothing about how far others would differ."""
 GRID_POINTS = 200
-
-
-def method_name(algorithm: str) -> str:
-    """Name a method, without saying how it is judged."""
-    return LABELS.get(algorithm, algorithm).removesuffix(" (peak)")
+COLUMNS = ("setting", "algorithm", "solved", "steps to solve", "return", "95% interval", "sec")
+DIAGNOSTICS = {
+    "iteration": "iteration",
+    "online_steps": "online steps",
+    "eval_return": "eval. return",
+    "depth": "depth",
+    "recent_return": "last episodes",
+    "td_offline": "TD error, offline",
+    "td_online": "TD error, online",
+    "offline_share": "offline share",
+    "start_q": "predicted value",
+    "start_return": "return from start",
+    "offline_residual": "residual offline",
+    "online_residual": "residual online",
+    "realised_offline_share": "offline share, realised",
+}
+RECORDS_SHOWN = 8
+ABLATION_COLORS = ("#0a9396", "#7f4f24", "#023e8a", "#c51bc5", "#6b7000")
+ABLATION_DASHES = ("2 3", "10 3 2 3", "4 2", "14 3")
+"""Ablations of one algorithm differ by these, cycled through separately."""
 
 
 @dataclass(frozen=True)
 class Line:
-    """The replicates of one method in one setting."""
+    """The seeds of one algorithm in one setting."""
 
     label: str
     panel: str
     algorithm: str
     is_main: bool
-    """One of the paper's methods in the paper's setting, rather than an ablation."""
+    """One of the paper's algorithms in the paper's setting, rather than an ablation."""
     runs: tuple[RunResult, ...]
 
     @property
-    def is_offline(self) -> bool:
-        """Whether the method never acts, and so has no curve."""
-        return self.algorithm in OFFLINE_METHODS
-
-    @property
     def finished(self) -> list[dict[str, Any]]:
-        """The summaries of the replicates that ended."""
+        """The summaries of the runs that ended."""
         return [run.summary for run in self.runs if run.summary is not None]
 
     @property
     def returns(self) -> list[float]:
-        """One return a replicate: the last, or the peak where that is the custom."""
-        key = "peak_return" if self.algorithm in PEAK_METHODS else "eval_return"
+        """One return a seed: the last, or the peak where that is the custom."""
+        key = "peak_return" if self.algorithm in PEAK_ALGORITHMS else "eval_return"
         return [summary[key] for summary in self.finished]
 
     @property
-    def samples_to_solve(self) -> SamplesToSolve:
-        """Online samples until solved."""
-        return SamplesToSolve.of(
-            [
-                summary["online_steps"]
-                if summary.get("solved_at") is None
-                else summary["solved_at"]
-                for summary in self.finished
-            ],
-            [summary["solved"] for summary in self.finished],
-        )
-
-    @property
-    def seconds(self) -> float:
-        """Median wall time of a replicate."""
-        return float(np.median([summary["wall_seconds"] for summary in self.finished]))
-
-    @property
     def mean(self) -> float:
-        """The IQM of the returns."""
+        """The interquartile mean of the returns."""
         return interquartile_mean(np.array(self.returns))
 
-    def interval(self, rng: np.random.Generator) -> tuple[float, float] | None:
-        """Return the bootstrap interval of the mean; None where replicates are too few for one."""
-        if len(self.returns) < FEWEST_FOR_INTERVAL:
-            return None
-        return stratified_bootstrap({self.panel: self.returns}, rng)
+    @property
+    def steps_to_solve(self) -> StepsToSolve:
+        """Online steps until solved."""
+        ends = [(one.get("solved_at"), one["online_steps"]) for one in self.finished]
+        steps = [end if solved_at is None else solved_at for solved_at, end in ends]
+        return StepsToSolve.of(steps, [one["solved"] for one in self.finished])
 
-    def band(self, grid: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Return the 20th, 50th and 80th percentile of the learning curves on a grid.
-
-        A run that solved its problem stays where it ended. Of the others nothing is known beyond
-        their end, so the band is NaN beyond the first of these.
-        """
-        evaluated = [(run, [row for row in run.rows if "eval_return" in row]) for run in self.runs]
-        curves = [
-            step_curve(
-                [row["online_steps"] for row in rows],
-                [row["eval_return"] for row in rows],
-                grid,
-                before=None if "env" in run.spec else 0.0,
-                ended=run.summary is not None and run.summary["solved"],
-            )
-            for run, rows in evaluated
-            if rows
-        ]
-        return quantile_band(np.stack(curves))
+    def cells(self, rng: np.random.Generator) -> tuple[str, ...]:
+        """Return the line's row of the table."""
+        shown = "{:.3f}".format if self.runs[0].on_lock else number
+        solve, interval = self.steps_to_solve, "-"
+        if len(self.returns) >= FEWEST_FOR_INTERVAL:
+            bounds = stratified_bootstrap({self.panel: self.returns}, rng)
+            interval = " to ".join(map(shown, bounds))
+        seconds = float(np.median([summary["wall_seconds"] for summary in self.finished]))
+        return (
+            self.panel,
+            self.label,
+            f"{solve.solved}/{solve.runs}",
+            "-" if is_offline(self.algorithm) else str(solve),
+            shown(self.mean),
+            interval,
+            f"{seconds:,.0f}",
+        )
 
 
 @dataclass(frozen=True)
 class SuiteResult:
-    """A suite's records, read from its directory."""
+    """A suite's records, grouped into lines."""
 
-    title: str
-    manifest: dict[str, Any]
+    records: SuiteRecords
     lines: tuple[Line, ...]
-    failures: dict[str, str]
-    """Errors by run id."""
-    missing: int
-    """Runs that have neither result nor error yet."""
 
     @classmethod
     def read(cls, path: Path) -> "SuiteResult":
         """Read whatever has been recorded so far."""
-        manifest = read_json(path / "suite.json")
-        runs = [
-            RunResult.read(path / "runs" / name)
-            for name in manifest["runs"]
-            if (path / "runs" / name / "manifest.json").exists()
-        ]
-        failures = {p.stem: p.read_text() for p in sorted((path / "failures").glob("*.txt"))}
-        finished = sum(run.summary is not None for run in runs)
-        if not finished:
+        records = SuiteRecords.read(path)
+        if all(run.summary is None for run in records.runs):
             raise HyqError(f"{path} has no finished run to report yet")
-        return cls(
-            title=manifest["title"],
-            manifest=manifest,
-            lines=tuple(_lines(runs)),
-            failures=failures,
-            missing=len(manifest["runs"]) - finished - len(failures),
-        )
+        return cls(records, tuple(group_runs(records.runs)))
 
     @property
     def on_lock(self) -> bool:
-        """Whether the problem is the lock, where returns lie in [0, 1]."""
-        return "env" not in self.lines[0].runs[0].spec
+        """Whether the environment is the lock, where returns lie in [0, 1]."""
+        return self.records.runs[0].on_lock
 
     @property
     def shares_scale(self) -> bool:
-        """Whether all panels are of one problem, so that their returns can be compared."""
-        return len({run.spec.get("env") for line in self.lines for run in line.runs}) == 1
+        """Whether all panels are of one environment, so that their returns can be compared."""
+        return len({run.setting("env") for run in self.records.runs}) == 1
 
     @property
     def panels(self) -> list[str]:
         """The settings that are drawn side by side, in the order of the suite."""
         return list(dict.fromkeys(line.panel for line in self.lines))
 
-    def value_range(self, panel: str) -> tuple[float, float]:
-        """Return the smallest and the largest return that a panel's axis is to hold."""
-        if self.on_lock:
-            return 0.0, 1.0
-        beside = self.panels if self.shares_scale else [panel]
-        lines = [line for line in self.lines if line.panel in beside and line.finished]
-        shown = [line.returns if line.is_offline else line.band(self.grid) for line in lines]
-        values = np.concatenate([np.ravel(part) for part in shown])
-        if np.isnan(values).all():  # of every line some run has only begun
-            values = np.concatenate([line.returns for line in lines])
-        return float(np.nanmin(values)), float(np.nanmax(values))
+    @property
+    def finished(self) -> list[Line]:
+        """The lines of which a run has ended."""
+        return [line for line in self.lines if line.finished]
 
     @property
     def grid(self) -> FloatArray:
-        """Sample counts to read every curve at, evenly on a logarithmic axis."""
-        spent = [
-            row["online_steps"]
-            for line in self.lines
-            for run in line.runs
-            for row in run.rows
-            if row["online_steps"] > 0  # before it acts a method may train on its logs alone
-        ]
-        first, last = min(spent, default=1), max(spent, default=10)
+        """Steps to read every curve at, evenly on a logarithmic axis."""
+        taken = [row["online_steps"] for run in self.records.runs for row in run.rows]
+        taken = [steps for steps in taken if steps > 0]  # an agent may pretrain before it acts
+        first, last = min(taken, default=1), max(taken, default=10)
         return np.geomspace(max(first / 2, 1), max(last, 2), GRID_POINTS)
 
+    def conclusion(self) -> str:
+        """Say which algorithm was best in each setting, in one sentence."""
+        main = [line for line in self.finished if line.is_main]
+        settings = [panel for panel in self.panels if any(line.panel == panel for line in main)]
+        return " ".join(
+            f"On {panel_title(panel)}, {_best([line for line in main if line.panel == panel])}."
+            for panel in settings
+        )
 
-def _lines(runs: Sequence[RunResult]) -> Iterator[Line]:
-    """Group replicates: runs whose specs differ in the seed alone."""
-    described = _described_deep(runs) if "env" in runs[0].spec else _described_lock(runs)
+
+def _best(lines: Sequence[Line]) -> str:
+    """Name the line that solved most, with the fewest steps; else that of the highest return."""
+
+    def merit(line: Line) -> tuple[float, ...]:
+        solve = line.steps_to_solve
+        return (solve.solved / solve.runs, -solve.median, line.mean) if solve.solved else (0.0,)
+
+    best = max(lines, key=merit)
+    solve = best.steps_to_solve
+    if not solve.solved:
+        best = max(lines, key=lambda line: line.mean)
+        return f"no run solved it, and {best.label} has the highest return, {number(best.mean)}"
+    after = "" if is_offline(best.algorithm) else f", after {solve} online steps (median)"
+    return f"{best.label} solved {solve.solved} of {solve.runs}{after}"
+
+
+def group_runs(runs: Sequence[RunResult]) -> list[Line]:
+    """Group runs whose specs differ in the seed alone."""
+    described = _describe_lock(runs) if runs[0].on_lock else _describe_deep(runs)
     groups: dict[tuple[str, str, str, bool], list[RunResult]] = {}
-    for run, panels, label, main in described:
+    for run, panels, suffix, main in described:
+        algorithm = run.setting("algorithm")
+        peak = " (peak)" if algorithm in PEAK_ALGORITHMS else ""
+        label = f"{algorithm_name(algorithm)}{peak}{suffix}"
         for panel in panels:
-            groups.setdefault((panel, label, run.spec["algorithm"], main), []).append(run)
-    lines = [
-        Line(label, panel, method, main, tuple(members))
-        for (panel, label, method, main), members in groups.items()
-    ]
+            groups.setdefault((label, panel, algorithm, main), []).append(run)
+    lines = [Line(*key, tuple(members)) for key, members in groups.items()]
     panels = list(dict.fromkeys(line.panel for line in lines))
-    methods = [*LABELS, *(line.algorithm for line in lines)]
-
-    def place(line: Line) -> tuple[int, bool, int]:
-        return panels.index(line.panel), not line.is_main, methods.index(line.algorithm)
-
-    yield from sorted(lines, key=place)
+    order = [*ALGORITHMS, *(line.algorithm for line in lines)]
+    return sorted(
+        lines,
+        key=lambda line: (panels.index(line.panel), not line.is_main, order.index(line.algorithm)),
+    )
 
 
 Described = tuple[RunResult, list[str], str, bool]
-"""A run, the panels it is drawn in, its line's label, and whether the line is a main one."""
+"""A run, the panels it is drawn in, what its label adds, and whether its line is a main one."""
 
 
-def _described_lock(runs: Sequence[RunResult]) -> Iterator[Described]:
-    several_horizons = len({run.spec["horizon"] for run in runs}) > 1
-    datasets = list(dict.fromkeys(run.spec["data"] for run in runs))
+def _describe_lock(runs: Sequence[RunResult]) -> Iterator[Described]:
+    several_horizons = len({run.setting("horizon") for run in runs}) > 1
+    datasets = list(dict.fromkeys(run.setting("data") for run in runs))
     for run in runs:
-        spec = run.spec
-        label, main = LABELS.get(spec["algorithm"], spec["algorithm"]), True
-        if several_horizons and spec["algorithm"] == "hyq":
-            label = f"{label}, {spec['data']} data"
-        if spec["anti_reward_probability"] != 0.5:
-            label, main = f"{label}, anti-reward always paid", False
-        if spec["offline_share"] != 0.5:
-            label, main = f"{label}, offline share {spec['offline_share']:g}", False
+        algorithm, data, suffix = run.setting("algorithm"), run.setting("data"), ""
+        if several_horizons and algorithm == "hyq":
+            suffix = f", {data} data"
+        anti_reward, share = run.setting("anti_reward_probability"), run.setting("offline_share")
+        if anti_reward != 0.5:
+            suffix += f", anti-reward probability {anti_reward:g}"
+        if share != 0.5:
+            suffix += f", offline share {share:g}"
+        panels = [data]
         if several_horizons:
-            panels = [f"H = {spec['horizon']}"]
-        elif spec["algorithm"] in ("online-only", "briee"):
+            panels = [f"H = {run.setting('horizon')}"]
+        elif algorithm in ("online-only", "briee"):
             panels = datasets  # it never sees the data
-        else:
-            panels = [spec["data"]]
-        yield run, panels, label, main
+        yield run, panels, suffix, anti_reward == share == 0.5
 
 
-def _described_deep(runs: Sequence[RunResult]) -> Iterator[Described]:
+def _describe_deep(runs: Sequence[RunResult]) -> Iterator[Described]:
     """Draw a panel a problem where it has half random data, or else a panel a dataset."""
-    by_problem = any(str(run.spec["data"]).endswith("/half") for run in runs)
+    by_problem = any(str(run.setting("data")).endswith("/half") for run in runs)
     for run in runs:
-        spec = run.spec
-        label, data = LABELS.get(spec["algorithm"], spec["algorithm"]), str(spec["data"])
+        data = str(run.setting("data"))
         problem, _, quality = data.rpartition("/")
         if not by_problem:
-            yield run, [data], label, True
-        elif quality == "half":
-            yield run, [problem], label, True
+            yield run, [data], "", True
         else:
-            yield run, [problem], f"{label}, {quality} data", False
+            main = quality == "half"
+            yield run, [problem], "" if main else f", {quality} data", main
 
 
-def _short(value: float) -> str:
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+def panel_title(panel: str) -> str:
+    """Say in full what a panel shows."""
+    return f"optimal {panel} data" if panel in get_args(LockData) else panel
 
 
-def suite_table(result: SuiteResult, rng: np.random.Generator) -> Table:
-    """Lay out one row a method and setting."""
-    table = Table(title=result.title, title_justify="left", box=SIMPLE, padding=(0, 0, 0, 1))
-    table.add_column("data" if len(result.panels) < 3 else "setting", no_wrap=True)
-    table.add_column("algorithm", min_width=8)
-    for name in ("solved", "samples", "return", "95% interval", "sec"):
-        table.add_column(name, justify="right", no_wrap=True)
-    for line in result.lines:
-        if line.finished:
-            table.add_row(*line_cells(line, rng))
-    return table
+def draw_suite(result: SuiteResult) -> Figure:
+    """Draw the main lines: the paper's figure, a panel a setting."""
+    panels: list[Panel] = []
+    grid = result.grid
+    ends = float(grid[0]), float(grid[-1])
+    for panel in result.panels:
+        lines = [line for line in result.finished if line.panel == panel and line.is_main]
+        curves, levels = [], []
+        for line in lines:
+            color = algorithm_color(line.algorithm)
+            if is_offline(line.algorithm):
+                levels.append(Level(float(np.median(line.returns)), line.label, color=color))
+            else:
+                low, middle, high = aggregate(line.runs, grid)
+                seeds = len(line.runs)
+                curves.append(Curve(line.label, grid, middle, low, high, color, seeds=seeds))
+        y_range = (-0.03, 1.08) if result.on_lock else None
+        y_label = "" if panels else "return of the policy"
+        x_label = "online steps, roll-ins included" if result.on_lock else "online steps"
+        panels.append(
+            Panel(panel_title(panel), curves, levels, x_label, y_label, ends, y_range, log_x=10)
+        )
+    return draw_curves(panels, title=result.records.manifest["title"], share_y=result.shares_scale)
 
 
-def line_cells(line: Line, rng: np.random.Generator) -> tuple[str, ...]:
-    """Say in a table's cells how a method did in a setting."""
-    shown = _short if "env" in line.runs[0].spec else "{:.3f}".format
-    interval, solve = line.interval(rng), line.samples_to_solve
-    return (
-        line.panel,
-        line.label,
-        f"{solve.solved}/{solve.runs}",
-        "-" if line.is_offline else str(solve),
-        shown(line.mean),
-        "-" if interval is None else " to ".join(map(shown, interval)),
-        f"{line.seconds:,.0f}",
+def suite_table(result: SuiteResult, rng: np.random.Generator) -> TextTable:
+    """Lay out one row an algorithm and setting."""
+    rows = [line.cells(rng) for line in result.finished]
+    return TextTable(COLUMNS, rows, result.records.manifest["title"], left=2)
+
+
+def report_suite(path: Path, console: Console) -> None:
+    """Write the figure and the page, and print the table."""
+    result = SuiteResult.read(path)
+    publish(
+        result.records,
+        draw_suite(result),
+        suite_table(result, Streams(0).generator("report")),
+        console,
+        result.conclusion(),
+        "suite.html",
+        peak=any(line.algorithm in PEAK_ALGORITHMS for line in result.finished),
+        fewest=FEWEST_FOR_INTERVAL,
+        lines=[_line_content(line) for line in result.lines if line.is_main or line.finished],
+        chart=chart(result),
     )
+
+
+def chart(result: SuiteResult) -> dict[str, Any]:
+    """Return what the page's script draws."""
+    grid = result.grid
+    ablations = list(dict.fromkeys(line.label for line in result.lines if not line.is_main))
+    series = []
+    for line in result.finished:
+        color, dashes = algorithm_color(line.algorithm), "6 4" if is_offline(line.algorithm) else ""
+        if not line.is_main:
+            index = ablations.index(line.label)
+            color = ABLATION_COLORS[index % len(ABLATION_COLORS)]
+            dashes = ABLATION_DASHES[index % len(ABLATION_DASHES)]
+        entry: dict[str, Any] = {"panel": panel_title(line.panel), "label": line.label}
+        entry |= {"color": color, "dashes": dashes, "shown": line.is_main}
+        if is_offline(line.algorithm):
+            entry["level"] = float(np.median(line.returns))
+        else:
+            edges = np.stack(aggregate(line.runs, grid)).round(4)
+            known = ~np.isnan(edges[0])  # up to where the first run ended unsolved
+            entry["low"], entry["middle"], entry["high"] = edges[:, known].tolist()
+        series.append(entry)
+    return {
+        "panels": [panel_title(panel) for panel in result.panels],
+        "range": (0, 1) if result.on_lock else None,
+        "shares_scale": result.shares_scale,
+        "grid": grid.round(1).tolist(),
+        "series": series,
+    }
+
+
+def _line_content(line: Line) -> dict[str, Any]:
+    runs = []
+    for run in line.runs:
+        names = [name for name in DIAGNOSTICS if any(name in row for row in run.rows)]
+        picked = np.unique(np.linspace(0, len(run.rows) - 1, RECORDS_SHOWN).astype(int))
+        rows = [[_cell(run.rows[i].get(name)) for name in names] for i in picked if run.rows]
+        state = "under way"
+        if run.summary is not None:
+            state = "solved" if run.summary["solved"] else "not solved"
+        table = TextTable([DIAGNOSTICS[name] for name in names], rows, left=0)
+        runs.append({"seed": run.setting("seed"), "state": state, "records": table})
+    return {"name": f"{line.panel} · {line.label}", "runs": runs}
+
+
+def _cell(value: float | None) -> str:
+    return f"{value:,}" if isinstance(value, int) else number(value, 4)

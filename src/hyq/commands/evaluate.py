@@ -1,4 +1,4 @@
-"""What a person is told of a saved policy's worth: played where it can be, or judged from logs."""
+"""The subcommand that evaluates a saved policy: by play, or from data before it goes live."""
 
 import math
 from pathlib import Path
@@ -17,6 +17,7 @@ from hyq.coverage.features import FeatureKind
 from hyq.coverage.fqe import evaluate_saved
 from hyq.coverage.policy import holds_deep_policy, policy_file
 from hyq.models.policy import DeepPolicy
+from hyq.report.records import is_deep, setting
 from hyq.runs.deep_data import load
 from hyq.runs.film import Actor, find_policy, play_returns
 from hyq.runs.records import RunDirectory, is_run
@@ -38,21 +39,21 @@ def evaluate(
     episodes: int = 100,
     seed: int = 0,
 ) -> None:
-    """Judge a saved policy: from logged data, before it goes live, or a deep one by play.
+    """Evaluate a saved policy: from offline data, before it goes live, or a deep one by play.
 
     From data it is fitted Q evaluation: of a policy with a function for each step on data by step,
     or of a deep one that sees vectors on whole episodes, which takes minutes.
 
     Args:
         policy: Directory of a run or a saved policy.
-        data: The dataset's directory, best with logs that the policy did not learn from. Without
+        data: The dataset's directory, best one that the policy did not learn from. Without
             it a deep policy plays.
         features: The class of value functions by step: linear in raw observations, random Fourier
             features, or the last layer of the policy's own network, which is taken where it has
             one.
         replicates: Resamples of the data behind the interval: 100 by step, 8 networks for a deep
             policy, if not given.
-        gamma: Discount of what a deep policy is estimated to earn, 0.99 if not given.
+        gamma: Discount of a deep policy's estimated return, 0.99 if not given.
         env: Environment to play in, for a deep policy outside of its run.
         wrappers: module:Class of wrappers around that environment, innermost first.
         env_parameters: Parameters of that environment, as a JSON object.
@@ -63,18 +64,20 @@ def evaluate(
         if data is not None:
             if env is not None or features is not None:
                 raise HyqError("a deep policy on data takes neither --env nor --features")
-            _print_judged(policy, data, DEEP if replicates is None else replicates, gamma, seed)
+            _evaluate_on_data(policy, data, DEEP if replicates is None else replicates, gamma, seed)
             return
         if gamma is not None or replicates is not None:
-            raise HyqError("gamma and replicates are for logged data: give --data, or leave them")
+            raise HyqError(
+                "gamma and replicates are for offline data: give --data, or leave them out"
+            )
         actor = Actor.load(policy, "best", env, wrappers, env_parameters)
-        _print_played(policy, actor, episodes, seed)
+        _evaluate_by_play(policy, actor, episodes, seed)
         return
     policy_file(policy)
     if gamma is not None:
         raise HyqError("policies by step earn without a discount: leave --gamma out")
     if data is None:
-        raise HyqError(f"{policy} is a policy by step: give the logs to judge it from as --data")
+        raise HyqError(f"{policy} is a policy by step: give the data to evaluate it on as --data")
     if not data.exists():
         raise HyqError(f"no dataset at {data}: give the directory that was saved as --data")
     resamples = BY_STEP if replicates is None else replicates
@@ -95,20 +98,22 @@ def evaluate(
 
 
 def _is_deep_run(path: Path) -> bool:
-    """Tell a run that trains a deep policy, even where it has not kept any yet."""
-    return is_run(path) and RunDirectory.open(path).manifest["experiment"] in ("deep", "rnd")
+    """Tell a run that trains a deep policy, even where it has not saved any yet."""
+    return is_run(path) and is_deep(RunDirectory.open(path).manifest)
 
 
-def _print_judged(path: Path, data: Path, replicates: int, gamma: float | None, seed: int) -> None:
-    """Evaluate a deep policy from logged episodes, and say what speaks against the result."""
+def _evaluate_on_data(
+    path: Path, data: Path, replicates: int, gamma: float | None, seed: int
+) -> None:
+    """Evaluate a deep policy from whole episodes, and say what speaks against the result."""
     run, place = find_policy(path)
-    if is_run(run) and RunDirectory.open(run).manifest["experiment"] == "rnd":
-        raise HyqError("a policy that draws its actions is not judged from data: let it play")
+    if is_run(run) and setting(RunDirectory.open(run).manifest["spec"], "algorithm") == "rnd":
+        raise HyqError("a stochastic policy is not evaluated from data: let it play")
     policy = DeepPolicy.load(place)
-    check_sees_vectors(policy)  # before logs are read, which takes long for pictures
+    check_sees_vectors(policy)  # before the data is read, which takes long for images
     logs = load(data)
     if not logs.ordered:
-        raise HyqError(f"{data} holds transitions by step: a deep policy is judged on episodes")
+        raise HyqError(f"{data} holds transitions by step: a deep policy is evaluated on episodes")
     discount = GAMMA if gamma is None else gamma
     console = Console()
     columns = ("learning values", BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
@@ -137,7 +142,7 @@ def _print_judged(path: Path, data: Path, replicates: int, gamma: float | None, 
         console.print(f"[yellow]not supported[/] {doubt}", highlight=False)
 
 
-def _print_played(policy: Path, actor: Actor, episodes: int, seed: int) -> None:
+def _evaluate_by_play(policy: Path, actor: Actor, episodes: int, seed: int) -> None:
     if episodes < 2:
         raise HyqError(f"a mean and its interval need 2 episodes or more, got {episodes}")
     console = Console()

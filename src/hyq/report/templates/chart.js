@@ -1,50 +1,5 @@
-<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<link rel="icon" href="data:,">
-<title>{{TITLE}}</title>
-<style>
-  body { font: 16px/1.5 system-ui, sans-serif; color: #222; max-width: 1080px; margin: 2rem auto; padding: 0 1rem; }
-  h1 { font-size: 1.6rem; } h2 { font-size: 1.15rem; margin-top: 2.2rem; }
-  table { border-collapse: collapse; font-size: .9rem; width: 100%; }
-  th, td { text-align: right; padding: .25rem .6rem; border-bottom: 1px solid #e4e4e4; font-variant-numeric: tabular-nums; }
-  th:first-child, td:first-child, #results th:nth-child(2), #results td:nth-child(2) { text-align: left; }
-  #legend button { font: inherit; font-size: .85rem; border: 1px solid #ccc; border-radius: 1rem; background: #fff; padding: .15rem .7rem; margin: .15rem; cursor: pointer; }
-  #legend { margin-bottom: .6rem; }
-  #legend button[aria-pressed=false] { border-style: dashed; color: #767676; text-decoration: line-through; }
-  #legend svg { width: 28px; height: 8px; margin-right: .4rem; vertical-align: 1px; }
-  #chart { display: flex; flex-wrap: wrap; gap: 1rem; } #chart svg { flex: 1 1 min(420px, 100%); background: #fcfcfc; max-width: 560px; }
-  .scroll { overflow-x: auto; } .scroll th, .scroll td { white-space: nowrap; }
-  #tip { position: fixed; pointer-events: none; background: #fff; border: 1px solid #ccc; border-radius: 4px; padding: .3rem .6rem; font-size: .8rem; display: none; }
-  details { margin: .3rem 0; } summary { cursor: pointer; } h4 { margin: .6rem 0 .2rem; }
-  dt { font-weight: 600; } dd { margin: 0 0 .4rem; overflow-wrap: anywhere; } pre { white-space: pre-wrap; font-size: .8rem; }
-</style>
-</head>
-<body>
-<h1>{{TITLE}}</h1>
-{{SUMMARY}}
-<h2>Return against online samples</h2>
-<p>Median over replicates with the 20th and 80th percentile; methods that never act are dashed
-lines. Every environment transition counts as a sample, roll-ins included. Click a name to show or
-hide it; point at a curve to read it.</p>
-<div id="legend"></div>
-<div id="chart"></div>
-<div id="tip"></div>
-<h2>Results</h2>
-<div class="scroll"><table id="results"><thead><tr><th>setting</th><th>method</th><th>solved</th><th>samples to solve (median)</th>
-<th>return (IQM)</th><th>95% interval</th><th>seconds</th></tr></thead><tbody>{{TABLE}}</tbody></table></div>
-<p>A run that spent its budget unsolved is censored: where half or more are, the median is only
-known to be above the number shown. {{NOTES}}</p>
-{{FAILURES}}
-<h2>Every run</h2>
-{{RUNS}}
-<h2>How this was made</h2>
-<dl>{{MADE}}</dl>
-<script>
 "use strict";
-const data = {{DATA}};
+const data = JSON.parse(document.getElementById("data").textContent);
 const W = 520, H = 340, L = 66, R = 18, T = 30, B = 40;
 const x0 = Math.log10(data.grid[0]), x1 = Math.log10(data.grid[data.grid.length - 1]);
 const px = v => L + (W - L - R) * (Math.log10(v) - x0) / (x1 - x0 || 1);
@@ -69,28 +24,35 @@ const short = v => v >= 1e6 ? v / 1e6 + "M" : v >= 1e3 ? v / 1e3 + "k" : v;
 const shown = {};
 for (const s of data.series) shown[s.label] = shown[s.label] || s.shown;
 
+function range(panel) { // of the returns in a panel, or in all of them where they can be compared
+  if (data.range) return data.range;
+  const beside = data.series.filter(s => data.shares_scale || s.panel === panel);
+  const values = beside.flatMap(s => s.level !== undefined ? [s.level] : [...s.low, ...s.high]);
+  return values.length ? [Math.min(...values), Math.max(...values)] : [0, 1];
+}
+
 function axes(svg, title) {
   node("text", { x: L, y: 18, "font-weight": 600, "font-size": 14 }, svg).textContent = title;
   for (const v of ticks()) {
-    node("line", { x1: L, x2: W - R, y1: py(v), y2: py(v), stroke: "#e4e4e4" }, svg);
+    node("line", { x1: L, x2: W - R, y1: py(v), y2: py(v), class: "grid" }, svg);
     node("text", { x: L - 6, y: py(v) + 4, "text-anchor": "end", "font-size": 11, class: "tick" }, svg).textContent = number(v, 6);
   }
   const between = x1 - x0 < 2 ? [1, 2, 5] : [1]; // powers of ten alone would be too few
   for (let e = Math.floor(x0); e <= x1; e++) for (const v of between.map(m => m * 10 ** e)) {
     if (Math.log10(v) < x0 || Math.log10(v) > x1) continue;
-    node("line", { x1: px(v), x2: px(v), y1: T, y2: H - B, stroke: "#eee" }, svg);
+    node("line", { x1: px(v), x2: px(v), y1: T, y2: H - B, class: "grid" }, svg);
     node("text", { x: px(v), y: H - B + 16, "text-anchor": "middle", "font-size": 11 }, svg).textContent = short(v);
   }
   const middle = T + (H - T - B) / 2;
   node("text", { x: 14, y: middle, "text-anchor": "middle", "font-size": 12, transform: `rotate(-90 14 ${middle})` }, svg).textContent = "return of the policy";
-  node("text", { x: (L + W) / 2, y: H - 6, "text-anchor": "middle", "font-size": 12 }, svg).textContent = "online samples";
+  node("text", { x: (L + W) / 2, y: H - 6, "text-anchor": "middle", "font-size": 12 }, svg).textContent = "online steps";
 }
 
 function draw() {
   const chart = document.getElementById("chart");
   chart.replaceChildren();
   for (const panel of data.panels) {
-    [low, high] = data.ranges[panel];
+    [low, high] = range(panel);
     if (high === low) [low, high] = [low - 1, high + 1];
     const svg = node("svg", { viewBox: `0 0 ${W} ${H}`, role: "img", "aria-label": panel }, chart);
     axes(svg, panel);
@@ -98,11 +60,11 @@ function draw() {
     for (const s of here) {
       const group = node("g", { "data-label": s.label }, svg);
       if (s.level !== undefined) {
-        node("line", { x1: L, x2: W - R, y1: py(s.level), y2: py(s.level), stroke: s.colour, "stroke-width": 1.6, "stroke-dasharray": s.dashes }, group);
+        node("line", { x1: L, x2: W - R, y1: py(s.level), y2: py(s.level), stroke: s.color, "stroke-width": 1.6, "stroke-dasharray": s.dashes }, group);
       } else if (s.middle.length) {
         const back = s.low.map((v, i) => `L${px(data.grid[i]).toFixed(1)} ${py(v).toFixed(1)}`).reverse().join("");
-        node("path", { d: path(s.high) + back + "Z", fill: s.colour, opacity: 0.16 }, group);
-        node("path", { d: path(s.middle), fill: "none", stroke: s.colour, "stroke-width": 2, "stroke-dasharray": s.dashes || "none" }, group);
+        node("path", { d: path(s.high) + back + "Z", fill: s.color, opacity: 0.16 }, group);
+        node("path", { d: path(s.middle), fill: "none", stroke: s.color, "stroke-width": 2, "stroke-dasharray": s.dashes || "none" }, group);
       }
     }
     svg.addEventListener("mousemove", event => hover(event, svg, here));
@@ -118,7 +80,7 @@ function hover(event, svg, here) {
   const tip = document.getElementById("tip");
   const known = here.filter(s => "level" in s || i < s.middle.length);
   const lines = known.map(s => `${s.label}: ${number(s.level ?? s.middle[i], 4)}`);
-  tip.replaceChildren(...[`${short(Math.round(data.grid[i] / 1000) * 1000 || Math.round(data.grid[i]))} samples`, ...lines].map(text => {
+  tip.replaceChildren(...[`${short(Math.round(data.grid[i] / 1000) * 1000 || Math.round(data.grid[i]))} steps`, ...lines].map(text => {
     const row = document.createElement("div");
     row.textContent = text;
     return row;
@@ -131,9 +93,9 @@ function hover(event, svg, here) {
 const legend = document.getElementById("legend");
 for (const label in shown) {
   const button = document.createElement("button");
-  const { colour, dashes } = data.series.find(s => s.label === label);
+  const { color, dashes } = data.series.find(s => s.label === label);
   const sample = node("svg", { viewBox: "0 0 28 8", "aria-hidden": true }, button);
-  node("line", { x1: 0, x2: 28, y1: 4, y2: 4, stroke: colour, "stroke-width": 3, "stroke-dasharray": dashes || "none" }, sample);
+  node("line", { x1: 0, x2: 28, y1: 4, y2: 4, stroke: color, "stroke-width": 3, "stroke-dasharray": dashes || "none" }, sample);
   button.append(label);
   button.setAttribute("aria-pressed", shown[label]);
   button.addEventListener("click", () => {
@@ -144,6 +106,3 @@ for (const label in shown) {
   legend.append(button);
 }
 draw();
-</script>
-</body>
-</html>

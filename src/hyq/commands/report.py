@@ -1,0 +1,69 @@
+"""The subcommands that report what runs and suites have recorded."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+from rich.console import Console
+from rich.progress import Progress, TimeElapsedColumn
+
+from hyq.core.errors import HyqError
+from hyq.core.files import check_writable, read_json
+from hyq.report.ablations import report_ablations, report_datasets
+from hyq.report.curves import draw_runs, write_figure
+from hyq.report.montezuma import report_montezuma
+from hyq.report.records import RunResult
+from hyq.report.suite import report_suite as write_suite
+from hyq.report.tables import run_table
+from hyq.runs.montezuma_suite import DATASETS, FILM_EPISODES, films_to_make, write_datasets
+
+console = Console()
+
+
+def report(
+    *paths: Annotated[Path, tyro.conf.Positional], figure: Path = Path("curves.png")
+) -> None:
+    """Compare any runs: print a table and draw their learning curves.
+
+    Args:
+        paths: The runs' directories.
+        figure: Where to draw.
+    """
+    if not paths:
+        raise HyqError("name at least one run's directory")
+    check_writable(figure)
+    runs = [RunResult.read(path) for path in paths]
+    write_figure(draw_runs(runs), figure)
+    console.print(run_table(runs).rich())
+    console.print(f"learning curves: {figure}")
+
+
+def report_suite(path: Annotated[Path, tyro.conf.Positional]) -> None:
+    """Write the figure and the page of a suite from its records, finished or not.
+
+    Args:
+        path: The suite's directory.
+    """
+    name = str(read_json(path / "suite.json").get("suite"))
+    _REPORTS.get(name, write_suite)(path, console)
+
+
+def _record_and_report(path: Path, console: Console) -> None:
+    """Record videos of what has ended since the last report, look at the data once, and report."""
+    with Progress(*Progress.get_default_columns(), TimeElapsedColumn(), console=console) as bar:
+        if not (path / DATASETS).exists():
+            task = bar.add_task("reading the datasets")
+            write_datasets(path, lambda done, all_: bar.update(task, completed=done, total=all_))
+        for missing in films_to_make(path):
+            task = bar.add_task(f"recording {missing.place.name}", total=FILM_EPISODES)
+            missing.make(lambda done, task=task: bar.update(task, completed=done))  # type: ignore[misc]
+    report_montezuma(path, console)
+
+
+_REPORTS: dict[str, Callable[[Path, Console], None]] = {
+    "montezuma": _record_and_report,
+    "ablations": report_ablations,
+    "coverage": report_datasets,
+}
+"""Suites that are reported in a way of their own."""

@@ -1,0 +1,62 @@
+"""The subcommand that shows what a saved policy does."""
+
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn
+
+from hyq.core.errors import HyqError
+from hyq.report.video import draw_video, video_table
+from hyq.runs.film import FILE, Actor, Film, Kept, play_film
+
+
+def video(
+    path: Annotated[Path, tyro.conf.Positional],
+    *,
+    out: Path | None = None,
+    episodes: int = 20,
+    seed: int = 7,
+    epsilon: float = 0.01,
+    policy: Kept = "best",
+    env: str | None = None,
+    wrappers: tuple[str, ...] = (),
+    env_parameters: str = "{}",
+    images: int = 12,
+) -> None:
+    """Let a saved policy play, and make a strip of images, a clip and a map of the rooms reached.
+
+    Args:
+        path: A run's directory or a saved policy; or the directory of an earlier video, to draw it
+            again from its record.
+        out: Directory for the video; by default PATH/video, or PATH itself where that is a video.
+        episodes: Episodes to play.
+        seed: Chooses the episodes and their random actions; none is an episode of the training.
+        epsilon: Chance of a random action.
+        policy: Which of a run's policies: the best that was evaluated, or the one it ended with.
+        env: Environment, for a policy outside of its run.
+        wrappers: module:Class of wrappers around that environment, innermost first.
+        env_parameters: Parameters of that environment, as a JSON object.
+        images: Images in the strip.
+    """
+    if images < 2:
+        raise HyqError(f"a strip needs two images, got {images}")
+    console = Console()
+    if (path / FILE).exists():
+        made, place = Film.load(path), out or path
+    else:
+        place = out or path / "video"
+        if (place / FILE).exists():
+            raise HyqError(f"{place} holds a video already: choose another directory")
+        actor = Actor.load(path, policy, env, wrappers, env_parameters)
+        columns = ("playing", BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+        with Progress(*columns, console=console) as bar:
+            task = bar.add_task("playing", total=episodes)
+            made = play_film(
+                actor, episodes, seed, epsilon, lambda done: bar.update(task, completed=done)
+            )
+    made.save(place)
+    draw_video(made, place, images)
+    console.print(video_table(made))
+    console.print(f"video: {place}")

@@ -1,0 +1,286 @@
+"""The one plotter of learning curves: panels of curves with bands, and horizontal levels."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from io import BytesIO
+from pathlib import Path
+from textwrap import fill
+from typing import Any, Literal
+
+import numpy as np
+from matplotlib import rc_context
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import NullFormatter
+
+from hyq.core.files import write_bytes
+from hyq.core.types import FloatArray
+from hyq.report.records import OTHER_COLOR, RunResult
+from hyq.report.stats import Statistic, band, step_curve
+
+GRID_POINTS = 300
+FEWEST_FOR_BAND = 3
+"""Seeds from which on `hyq report` shows a median and a band instead of each run."""
+GREY = "#888888"
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One line of a panel, of one or several seeds. It ends where its values are NaN."""
+
+    label: str
+    x: Sequence[float] | FloatArray
+    y: Sequence[float] | FloatArray
+    low: FloatArray | None = None
+    high: FloatArray | None = None
+    color: str = OTHER_COLOR
+    style: str = "-"
+    width: float = 2.0
+    marker: str = ""
+    seeds: int = 1
+    """How many runs it sums up; 0 for what is not a run."""
+
+
+@dataclass(frozen=True)
+class Level:
+    """A horizontal line: what an offline algorithm earns, or a mark to compare with."""
+
+    value: float
+    label: str = ""
+    """Its name in the legend."""
+    note: str = ""
+    """Text on the line itself."""
+    color: str = GREY
+    style: str = "--"
+    note_below: bool = False
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One pair of axes."""
+
+    title: str
+    curves: Sequence[Curve]
+    levels: Sequence[Level] = ()
+    x_label: str = "online steps"
+    y_label: str = ""
+    x_range: tuple[float, float] | None = None
+    y_range: tuple[float, float | None] | None = None
+    log_x: int = 0
+    """Base of a logarithmic axis; 0 for a linear one that begins at 0."""
+    log_y: bool = False
+
+
+def aggregate(
+    runs: Iterable[RunResult],
+    grid: FloatArray,
+    y: str = "eval_return",
+    statistic: Statistic = "median",
+    interpolation: Literal["step", "linear"] = "step",
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Sum the learning curves of several seeds up: the lower edge, the centre, the upper edge.
+
+    A run that solved its problem stays where it ended. Of the others nothing is known beyond their
+    end. On the lock a policy earns nothing before the first evaluation.
+    """
+    curves = []
+    for run in runs:
+        steps, values = run.points(y)
+        if not steps:
+            continue
+        if interpolation == "linear":
+            line: FloatArray = np.interp(grid, steps, values, left=np.nan, right=np.nan)
+            curves.append(line)
+        else:
+            solved = run.summary is not None and bool(run.summary["solved"])
+            before = 0.0 if run.on_lock else None
+            curves.append(step_curve(steps, values, grid, before=before, ended=solved))
+    return band(np.stack(curves) if curves else np.full((1, len(grid)), np.nan), statistic)
+
+
+def draw_curves(
+    panels: Sequence[Panel],
+    *,
+    columns: int = 4,
+    size: tuple[float, float] = (5.2, 4.2),
+    title: str = "",
+    share_y: bool = True,
+    shared_legend: bool = True,
+) -> Figure:
+    """Draw panels of a size in inches side by side, with one legend below or one in each."""
+    # Names are shown as they are: a dollar sign in one does not begin a formula.
+    with rc_context({"text.parse_math": False}):
+        figure, grid = panel_grid(len(panels), columns, size, share_y)
+        handles: dict[str, Any] = {}
+        for axes, panel in zip(grid, panels, strict=False):
+            _draw_panel(axes, panel)
+            axes.set_title(fill(panel.title, int(11 * size[0])), loc="left", fontsize=10.5)
+            drawn, labels = axes.get_legend_handles_labels()
+            handles |= dict(zip(labels, drawn, strict=True))
+            if labels and not shared_legend:
+                axes.legend(frameon=False, fontsize=7.5)
+        if handles and shared_legend:
+            fitting = int(12 * figure.get_figwidth() / (10 + max(map(len, handles))))
+            figure.legend(
+                handles.values(),
+                handles,
+                loc="outside lower center",
+                ncols=min(max(fitting, 1), 6),
+                frameon=False,
+                fontsize=9,
+            )
+        if title:
+            figure.suptitle(title, x=0.01, ha="left")
+    return figure
+
+
+def panel_grid(
+    count: int, columns: int, size: tuple[float, float], share_y: bool = False
+) -> tuple[Figure, list[Axes]]:
+    """Make a figure of so many axes of a size in inches, in rows of at most `columns`."""
+    columns = min(columns, count)
+    rows = -(-count // columns)
+    figure = Figure(figsize=(size[0] * columns, size[1] * rows), layout="constrained")
+    grid: list[Axes] = list(figure.subplots(rows, columns, sharey=share_y, squeeze=False).flat)
+    for axes in grid[count:]:
+        axes.remove()
+    return figure, grid[:count]
+
+
+def _draw_panel(axes: Axes, panel: Panel) -> None:
+    for curve in panel.curves:
+        axes.plot(
+            curve.x,
+            curve.y,
+            color=curve.color,
+            linestyle=curve.style,
+            linewidth=curve.width,
+            marker=curve.marker,
+            markersize=4,
+            label=curve.label,
+            zorder=3,
+        )
+        if curve.low is not None and curve.high is not None and curve.seeds > 1:
+            axes.fill_between(
+                curve.x, curve.low, curve.high, color=curve.color, alpha=0.18, linewidth=0
+            )
+    for level in panel.levels:
+        axes.axhline(
+            level.value, color=level.color, linestyle=level.style, linewidth=1.5, label=level.label
+        )
+        axes.annotate(  # on the left, where few curves have risen yet
+            level.note,
+            (0.015, level.value),
+            xycoords=axes.get_yaxis_transform(),
+            xytext=(0, -4 if level.note_below else 3),
+            textcoords="offset points",
+            va="top" if level.note_below else "bottom",
+            fontsize=8.5,
+            color="#555555",
+        )
+    if panel.log_x:
+        axes.set_xscale("log", base=panel.log_x)
+    elif panel.x_range is None and any(len(curve.x) for curve in panel.curves):
+        axes.set_xlim(left=0)
+    if panel.log_y:
+        axes.set_yscale("log")
+        axes.yaxis.set_minor_formatter(NullFormatter())
+    else:
+        axes.yaxis.set_major_formatter(lambda value, _: f"{value:,g}")
+    if panel.x_range is not None:
+        axes.set_xlim(panel.x_range)
+    if panel.y_range is not None:
+        axes.set_ylim(*panel.y_range)
+    axes.xaxis.set_major_formatter(lambda value, _: short(value))
+    axes.set_xlabel(panel.x_label + seeds_note(panel.curves))
+    axes.set_ylabel(panel.y_label)
+    tidy(axes)
+
+
+def short(value: float) -> str:
+    """Show a large number in a few characters."""
+    unit, name = next(((u, n) for u, n in ((1e6, "M"), (1e3, "k")) if abs(value) >= u), (1, ""))
+    return f"{value / unit:g}{name}"
+
+
+def seeds_note(curves: Sequence[Curve]) -> str:
+    """Say how many seeds the curves of a panel sum up."""
+    counts = sorted({curve.seeds for curve in curves if curve.seeds})
+    if not counts:
+        return ""
+    if len(counts) > 1:
+        return f" ({counts[0]} to {counts[-1]} seeds)"
+    return f" ({counts[0]} seed{'s' if counts[0] > 1 else ''})"
+
+
+def tidy(axes: Axes) -> None:
+    """Draw a light grid and no box, as in every figure."""
+    axes.grid(alpha=0.25)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def draw_runs(runs: Sequence[RunResult]) -> Figure:
+    """Compare any runs: a panel an environment, a colour an algorithm and dataset.
+
+    Up to two seeds are drawn as they are, the return of evaluations as a line and that of the last
+    training episodes dotted; more are summed up by their median and the 20th and 80th percentile.
+    """
+    panels: list[Panel] = []
+    for environment in dict.fromkeys(run.environment for run in runs):
+        here = [run for run in runs if run.environment == environment]
+        groups: dict[str, list[RunResult]] = {}
+        for run in here:
+            name = ", ".join(filter(None, (run.setting("algorithm"), run.setting("data"))))
+            groups.setdefault(name, []).append(run)
+        curves = [
+            curve
+            for index, (name, group) in enumerate(groups.items())
+            for curve in _group_curves(name, group, f"C{index % 10}")
+        ]
+        levels = [Level(1.0, note="optimal policy")] if here[0].on_lock else []
+        thresholds = {run.setting("threshold") for run in here} - {None}
+        levels += [Level(value, note="threshold") for value in sorted(thresholds)]
+        # An algorithm that never acts is drawn against its updates.
+        x_label = "online steps" if all(map(_acts, here)) else "online steps, or updates offline"
+        y_label = "" if panels else "return (dotted: last episodes)"
+        panels.append(Panel(environment, curves, levels, x_label, y_label))
+    width = 7.5 if len(panels) == 1 else 5.2
+    return draw_curves(panels, columns=3, size=(width, 4.4), share_y=False)
+
+
+def _acts(run: RunResult) -> bool:
+    return run.on_lock or any(row["online_steps"] for row in run.rows)
+
+
+def _group_curves(name: str, runs: Sequence[RunResult], color: str) -> list[Curve]:
+    if len(runs) >= FEWEST_FOR_BAND and all(run.points("eval_return")[0] for run in runs):
+        grid = np.linspace(0, max(run.rows[-1]["online_steps"] for run in runs), GRID_POINTS)
+        low, middle, high = aggregate(runs, grid)
+        if np.isfinite(middle).sum() > 1 and all(map(_acts, runs)):
+            return [Curve(name, grid, middle, low, high, color, seeds=len(runs))]
+    curves = []
+    for run in runs:
+        label, marker = f"{name}, seed {run.setting('seed')}", "o" if run.on_lock else ""
+        for key, style in (("eval_return", "-"), ("recent_return", ":")):
+            steps, values = run.points(key, "online_steps" if _acts(run) else "updates")
+            if steps:
+                curves.append(Curve(label, steps, values, None, None, color, style, 1.6, marker))
+                label = ""  # a run is named once, by the first of its curves
+    return curves
+
+
+def write_figure(figure: Figure, path: Path) -> None:
+    """Write a figure as PNG or SVG, by the path's ending, whole or not at all."""
+    write_bytes(path, figure_bytes(figure, path.suffix))
+
+
+def figure_bytes(figure: Figure, suffix: str = ".png") -> bytes:
+    """Encode a figure as PNG or SVG."""
+    buffer = BytesIO()
+    if suffix == ".svg":
+        # Text stays text, and neither the clock nor chance gets into the file.
+        with rc_context({"svg.fonttype": "none", "svg.hashsalt": "hyq"}):
+            figure.savefig(buffer, format="svg", metadata={"Date": None})
+    else:
+        figure.savefig(buffer, format="png", dpi=130)
+    return buffer.getvalue()

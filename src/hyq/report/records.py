@@ -1,0 +1,129 @@
+"""What every report starts from: the records of runs and of suites, and the names of algorithms."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hyq.core.errors import HyqError
+from hyq.core.files import read_json
+from hyq.runs.records import RunDirectory
+from hyq.runs.suites import OFFLINE_METHODS
+
+ALGORITHMS = {
+    "hyq": ("Hy-Q", "#1f6f8b"),
+    "bc": ("BC", "#8d99ae"),
+    "cql": ("CQL", "#e09f3e"),
+    "offline-fqi": ("FQI, offline only", "#6a994e"),
+    "online-only": ("Hy-Q, online only", "#9a031e"),
+    "warm-start": ("warm start, then online", "#7b2cbf"),
+    "dqfd": ("DQfD", "#d1495b"),
+    "briee": ("BRIEE", "#333333"),
+    "dqn": ("DQN, online only", "#9a031e"),
+    "offline": ("Q-learning, offline only", "#6a994e"),
+    "iql": ("IQL", "#7b2cbf"),
+    "rnd": ("RND", "#7b2cbf"),
+}
+"""Name and colour of each algorithm, in the order of tables and legends."""
+OTHER_COLOR = "#555555"
+
+
+def algorithm_name(algorithm: str) -> str:
+    """Return what the field calls an algorithm; a user's own keeps its name."""
+    return ALGORITHMS.get(algorithm, (algorithm, ""))[0]
+
+
+def algorithm_color(algorithm: str) -> str:
+    """Return the colour of an algorithm's curves."""
+    return ALGORITHMS.get(algorithm, ("", OTHER_COLOR))[1]
+
+
+def is_offline(algorithm: str) -> bool:
+    """Tell whether an algorithm never acts, and so has no curve."""
+    return algorithm in OFFLINE_METHODS
+
+
+def settings(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a spec as one flat dictionary, wherever its settings are stored."""
+    flat = {**spec, **spec.get("settings", {})}
+    flat.pop("settings", None)
+    return flat
+
+
+def setting(spec: Mapping[str, Any], name: str, default: Any = None) -> Any:
+    """Read one value of a spec: from its settings, or from the spec itself."""
+    return settings(spec).get(name, default)
+
+
+def is_deep(manifest: Mapping[str, Any]) -> bool:
+    """Tell the training of a deep agent from an experiment by step, by a run's manifest."""
+    return manifest["experiment"] in ("deep", "rnd", "train")
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """The records of one run, finished or not."""
+
+    spec: dict[str, Any]
+    rows: list[dict[str, Any]]
+    summary: dict[str, Any] | None
+    experiment: str = "train"
+
+    @classmethod
+    def read(cls, path: Path) -> "RunResult":
+        """Read a run's directory."""
+        run = RunDirectory.open(path)
+        manifest = run.manifest
+        if not (is_deep(manifest) or manifest["experiment"] == "lock"):
+            raise HyqError(f"{path} is a run of {manifest['experiment']!r}, which has no report")
+        return cls(manifest["spec"], run.rows, run.summary, manifest["experiment"])
+
+    def setting(self, name: str, default: Any = None) -> Any:
+        """Read one value of the run's spec."""
+        return setting(self.spec, name, default)
+
+    @property
+    def on_lock(self) -> bool:
+        """Whether it is of the combination lock, where returns lie in [0, 1]."""
+        return self.experiment == "lock"
+
+    @property
+    def environment(self) -> str:
+        """Name of the environment."""
+        if self.on_lock:
+            return f"combination lock, H = {self.setting('horizon')}"
+        return str(self.setting("env"))
+
+    def points(self, y: str, x: str = "online_steps") -> tuple[list[float], list[float]]:
+        """Return two columns of the records, where the second has a value."""
+        rows = [row for row in self.rows if row.get(y) is not None]
+        return [row[x] for row in rows], [row[y] for row in rows]
+
+
+@dataclass(frozen=True)
+class SuiteRecords:
+    """What a suite's directory holds."""
+
+    path: Path
+    manifest: dict[str, Any]
+    runs: list[RunResult]
+    """Those that have begun, in the order of the suite."""
+    failures: dict[str, str]
+    """Errors by run id."""
+
+    @classmethod
+    def read(cls, path: Path) -> "SuiteRecords":
+        """Read whatever has been recorded so far."""
+        manifest = read_json(path / "suite.json")
+        begun = [path / "runs" / name for name in manifest["runs"]]
+        runs = [RunResult.read(one) for one in begun if (one / "manifest.json").exists()]
+        failures = {p.stem: p.read_text() for p in sorted((path / "failures").glob("*.txt"))}
+        if not any(run.rows for run in runs):
+            raise HyqError(f"{path} has no records to report yet")
+        return cls(path, manifest, runs, failures)
+
+    @property
+    def missing(self) -> int:
+        """Number of runs that have neither result nor error yet."""
+        finished = sum(run.summary is not None for run in self.runs)
+        return len(self.manifest["runs"]) - finished - len(self.failures)
