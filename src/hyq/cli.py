@@ -24,10 +24,9 @@ from hyq.core.errors import HyqError
 SUBCOMMANDS = {
     "demo": "hyq.commands.train:demo",
     "run lock": "hyq.commands.train:run_lock",
-    "run deep": "hyq.commands.train:run_deep",
-    "run rnd": "hyq.commands.train:run_rnd",
+    "train": "hyq.commands.train:train",
     "resume": "hyq.commands.train:resume",
-    "methods": "hyq.commands.train:methods",
+    "algorithms": "hyq.commands.train:algorithms",
     "reproduce theory": "hyq.commands.theory:reproduce_theory",
     "reproduce montezuma": "hyq.commands.suites:reproduce_montezuma",
     "reproduce ablations": "hyq.commands.suites:reproduce_ablations",
@@ -46,6 +45,8 @@ SUBCOMMANDS = {
     "evaluate": "hyq.commands.evaluate:evaluate",
 }
 """Where each subcommand's function is. A longer one stands before one that it begins with."""
+DEPENDENT = ("train",)
+"""Subcommands whose options depend on the words given: their function makes the command."""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -92,6 +93,8 @@ def _parsed(subcommand: str, words: list[str]) -> Callable[[], Any]:
     """Bind a subcommand's arguments, or say in one line what is wrong with them."""
     home, name = SUBCOMMANDS[subcommand].split(":")
     function = getattr(import_module(home), name)
+    if subcommand in DEPENDENT:
+        function = function(words)
     bound: list[Callable[[], Any]] = []
 
     def bind(*args: Any, **kwargs: Any) -> None:

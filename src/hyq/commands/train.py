@@ -1,27 +1,28 @@
 """The subcommands of one run: start it, watch it, resume it."""
 
-from collections.abc import Iterator
+import dataclasses
+import json
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, get_type_hints
 
 import tyro
 from rich.console import Console
 
-from hyq.algos.deep_baselines import DEEP_METHODS, refuse_unused
+from hyq.algorithms import ALGORITHMS, configure, setting_groups
 from hyq.commands.report import report
 from hyq.commands.tensorboard import check_tensorboard, to_tensorboard
 from hyq.commands.watch import LOCK, columns_of, watch
 from hyq.core.errors import HyqError
-from hyq.models.torch_learner import check_device
-from hyq.runs import deep, lock, rnd, runs, trainings
-from hyq.runs.deep import DeepRun
+from hyq.core.schedules import PiecewiseLinear
+from hyq.core.settings import encode_value, field_help
+from hyq.runs import lock, runner, runs
 from hyq.runs.methods import METHODS
 from hyq.runs.records import RunDirectory
-from hyq.runs.rnd import RNDRun
+from hyq.runs.spec import RunSpec
 from hyq.runs.specs import LockRun
 
 console = Console()
-RND_SUMMARY = "PPO with a bonus for what a random network's predictor does not know yet; no logs"
 
 
 def demo() -> None:
@@ -39,7 +40,7 @@ def demo() -> None:
 
 
 def run_lock(spec: tyro.conf.OmitArgPrefixes[LockRun], *, out: Path) -> None:
-    """Train V-type Hy-Q on the combination lock.
+    """Train V-type Hy-Q, or a baseline, on the combination lock.
 
     Args:
         spec: What to run.
@@ -49,114 +50,157 @@ def run_lock(spec: tyro.conf.OmitArgPrefixes[LockRun], *, out: Path) -> None:
     report(out, figure=out / "curve.png")
 
 
-def run_deep(
-    spec: tyro.conf.OmitArgPrefixes[DeepRun],
-    *,
-    out: Path,
-    tensorboard: bool = False,
-    keep_checkpoint: bool = False,
-) -> None:
+def train(words: list[str]) -> Callable[..., None]:
     """Train deep Hy-Q, or a baseline, on any Gymnasium environment with discrete actions.
 
-    Args:
-        spec: What to run.
-        out: New directory for the records, the curve, the checkpoints, the best and last policy.
-        tensorboard: Write TensorBoard event files too, under OUT/tensorboard.
-        keep_checkpoint: Keep the last state, so that 'hyq resume' can make the run longer.
+    The options are those of the algorithm, with the preset's values as their defaults: they depend
+    on the words of the command.
     """
-    refuse_unused(spec.algorithm, spec.settings)
-    _check_machine(spec, tensorboard)
-    progress = deep.start(spec, out, keep_checkpoint=keep_checkpoint)
-    _watch_deep(spec, progress, out, tensorboard)
+    chosen = {name: _option(words, name) for name in ("algorithm", "preset")}
+    algorithm, preset = chosen["algorithm"] or "hyq", chosen["preset"] or "default"
+    run_options, settings_options = _run_options(), _settings_options(algorithm, preset)
+
+    def command(
+        run: tyro.conf.OmitArgPrefixes[run_options],  # type: ignore[valid-type]
+        settings: tyro.conf.OmitArgPrefixes[settings_options],  # type: ignore[valid-type]
+        *,
+        out: Path,
+        tensorboard: bool = False,
+        keep_checkpoint: bool = False,
+        checkpoint_minutes: float = 2.0,
+    ) -> None:
+        """Train deep Hy-Q, or a baseline, on any Gymnasium environment with discrete actions.
+
+        Options below are those of the algorithm that is named with --algorithm, and defaults are
+        those of its --preset.
+
+        Args:
+            run: What to run.
+            settings: Settings of the algorithm.
+            out: New directory for the records, the curve, checkpoints, the best and last policy.
+            tensorboard: Write TensorBoard event files too, under OUT/tensorboard.
+            keep_checkpoint: Keep the last state, so that 'hyq resume' can make the run longer.
+            checkpoint_minutes: Time between two checkpoints.
+        """
+        if tensorboard:
+            check_tensorboard()
+        given = dataclasses.asdict(settings)
+        usual = dataclasses.asdict(settings_options())
+        spec = RunSpec(
+            **{name: v for name, v in dataclasses.asdict(run).items() if name != "env_parameters"},
+            env_parameters=_json_object(run.env_parameters),  # type: ignore[attr-defined]
+            settings={name: v for name, v in given.items() if v != usual[name]},
+        )
+        progress = runner.start(
+            spec,
+            out,
+            keep_checkpoint=keep_checkpoint,
+            checkpoint_seconds=60 * checkpoint_minutes,
+        )
+        _watch(spec, progress, out, tensorboard)
+
+    return command
 
 
-def run_rnd(
-    spec: tyro.conf.OmitArgPrefixes[RNDRun],
-    *,
-    out: Path,
-    tensorboard: bool = False,
-    keep_checkpoint: bool = False,
-) -> None:
-    """Train PPO with the bonus of random network distillation, without any logs.
-
-    The online baseline for sparse rewards, on any Gymnasium environment with discrete actions:
-    hyq run rnd --env hyq/Montezuma-v0 --preset cpu --online-steps 1000000 --out runs/rnd
-
-    Args:
-        spec: What to run.
-        out: New directory for the records, the curve, the checkpoints and the last policy.
-        tensorboard: Write TensorBoard event files too, under OUT/tensorboard.
-        keep_checkpoint: Keep the last state, so that 'hyq resume' can make the run longer.
-    """
-    _check_machine(spec, tensorboard)
-    progress = rnd.start(spec, out, keep_checkpoint=keep_checkpoint)
-    _watch_deep(spec, progress, out, tensorboard)
+def _run_options() -> type[Any]:
+    """Return the fields of `RunSpec` that are options themselves, with their documentation."""
+    help_texts = field_help(RunSpec)
+    kinds = get_type_hints(RunSpec)
+    parts: list[Any] = []
+    for part in dataclasses.fields(RunSpec):
+        if part.name == "settings":
+            continue
+        kind: Any = kinds[part.name]
+        default = part.default
+        if part.name == "env_parameters":
+            kind, default = str, "{}"
+        described: Any = Annotated[kind, tyro.conf.arg(help=help_texts[part.name])]
+        parts.append((part.name, described, dataclasses.field(default=default)))
+    return dataclasses.make_dataclass("RunOptions", parts, frozen=True)
 
 
-def _check_machine(spec: DeepRun | RNDRun, tensorboard: bool) -> None:
-    """Refuse what this machine does not have, before anything is made."""
-    check_device(spec.config.device)
-    if tensorboard:
-        check_tensorboard()
+def _settings_options(algorithm: str, preset: str) -> type[Any]:
+    """Return the settings of an algorithm as options, with the preset's values as defaults."""
+    configs = configure(algorithm, preset)
+    parts: list[Any] = []
+    for name, group in setting_groups(algorithm).items():
+        kind: Any = get_type_hints(group)[name]
+        value = getattr(configs.get(group), name)
+        if kind is PiecewiseLinear:
+            kind, value = str, str(encode_value(value))
+        described: Any = Annotated[kind, tyro.conf.arg(help=field_help(group)[name])]
+        parts.append((name, described, dataclasses.field(default=value)))
+    return dataclasses.make_dataclass("Settings", parts, frozen=True)
 
 
-def _watch_deep(
-    spec: DeepRun | RNDRun,
-    progress: Iterator[trainings.Progress],
-    out: Path,
-    tensorboard: bool = False,
+def _option(words: list[str], name: str) -> str | None:
+    """Look up an option before the others are known."""
+    for word, following in zip(words, [*words[1:], ""], strict=True):
+        if word == f"--{name}":
+            return following
+        if word.startswith(f"--{name}="):
+            return word.partition("=")[2]
+    return None
+
+
+def _json_object(text: str) -> dict[str, Any]:
+    try:
+        parameters = json.loads(text)
+    except ValueError:
+        parameters = None
+    if not isinstance(parameters, dict):
+        raise HyqError(f"env_parameters must be a JSON object, got {text!r}")
+    return parameters
+
+
+def _watch(
+    spec: RunSpec, progress: Iterator[runner.Progress], out: Path, tensorboard: bool = False
 ) -> None:
     if tensorboard:
         progress = to_tensorboard(progress, out / "tensorboard")
-    counter, total = "online_steps", spec.config.online_steps
-    if isinstance(spec, DeepRun) and not total:
-        counter, total = "updates", spec.config.pretraining
-    watch(progress, console, columns_of(spec.algorithm), total, counter)
+    settings = spec.configs.encoded()
+    counter = "updates" if "updates" in settings else "online_steps"
+    watch(progress, console, columns_of(spec.algorithm), settings[counter], counter)
     report(out, figure=out / "curve.png")
 
 
 def resume(
     out: Annotated[Path, tyro.conf.Positional],
     *,
-    online_steps: int | None = None,
+    steps: int | None = None,
     into: Path | None = None,
 ) -> None:
-    """Go on with an interrupted run, bit for bit as if it had never stopped; or make one longer.
+    """Resume an interrupted run, bit for bit as if it had never stopped; or make one longer.
 
-    A run that was started with --keep-checkpoint goes on after its end, in a directory of its own:
-    hyq resume runs/car --online-steps 100000 --into runs/longer
+    A run that was started with --keep-checkpoint can continue after its end, in a directory of its
+    own: hyq resume runs/car --steps 100000 --into runs/longer
 
     Args:
         out: The run's directory.
-        online_steps: Steps that the longer run takes, those taken already included.
+        steps: Online steps that the longer run takes, those taken already included; updates, where
+            the algorithm never acts.
         into: New directory for the longer run.
     """
-    if (online_steps is None) != (into is None):
-        raise HyqError("to make a run longer give both --online-steps and --into")
-    if online_steps is not None and into is not None:
-        runs.lengthen(out, online_steps, into)
+    if (steps is None) != (into is None):
+        raise HyqError("to make a run longer give both --steps and --into")
+    if steps is not None and into is not None:
+        runs.lengthen(out, steps, into)
         out = into
-    progress = runs.resume(out)
-    settings = RunDirectory.open(out).manifest
-    if settings["experiment"] == "deep":
-        spec = deep.deep_run(settings["spec"])
-        _watch_deep(spec, progress, out, (out / "tensorboard").exists())  # type: ignore[arg-type]
-    elif settings["experiment"] == "rnd":
-        alone = rnd.rnd_run(settings["spec"])
-        _watch_deep(alone, progress, out, (out / "tensorboard").exists())  # type: ignore[arg-type]
+    manifest = RunDirectory.open(out).manifest
+    if manifest["experiment"] == "train":
+        spec = RunSpec.decoded(manifest["spec"])
+        _watch(spec, runner.resume(out), out, (out / "tensorboard").exists())
     else:
-        watch(progress, console, LOCK)
+        watch(runs.resume(out), console, LOCK)
         report(out, figure=out / "curve.png")
 
 
-def methods() -> None:
-    """List the methods: those for the lock, and those for any environment."""
+def algorithms() -> None:
+    """List the algorithms: those for the lock, and those for any environment."""
     console.print("hyq run lock --algorithm ...")
     for name, build in METHODS.items():
         summary = (build.__doc__ or "").partition("\n")[0]
         console.print(f"  [bold]{name:<14}[/] {summary}", highlight=False)
-    console.print("hyq run deep --algorithm ...")
-    for name, algorithm in DEEP_METHODS.items():
+    console.print("hyq train --algorithm ...")
+    for name, algorithm in ALGORITHMS.items():
         console.print(f"  [bold]{name:<14}[/] {algorithm.summary}", highlight=False)
-    console.print("hyq run rnd")
-    console.print(f"  [bold]{'rnd':<14}[/] {RND_SUMMARY}", highlight=False)

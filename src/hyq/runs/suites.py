@@ -4,17 +4,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
-from hyq.algos.deep_config import PRESETS
+from hyq.algorithms import ALGORITHMS, PRESETS, setting_groups
 from hyq.core.errors import HyqError
 from hyq.experts.lock import LockData
 from hyq.experts.scripted import PROBLEMS
-from hyq.runs.deep import DeepRun
-from hyq.runs.rnd import RNDRun
 from hyq.runs.runs import Run
+from hyq.runs.spec import RunSpec
 from hyq.runs.specs import LockRun
 
 Preset = Literal["full", "quick"]
-OFFLINE_METHODS = ("bc", "cql", "iql", "offline", "offline-fqi")
+OFFLINE_METHODS = ("bc", "cql", "iql", "offline-dqn", "offline-fqi")
 """Methods that never act: the paper draws them as dashed lines."""
 
 FRESH_SEEDS = range(100, 105)
@@ -31,7 +30,7 @@ class Suite:
     runs: tuple[Run, ...]
 
     def __post_init__(self) -> None:
-        """Refuse two runs of one id, which would share a directory."""
+        """Raise for two runs of one id, which would share a directory."""
         ids = [run.id for run in self.runs]
         if len(set(ids)) != len(ids):
             raise HyqError(f"suite {self.name!r} has runs of equal id")
@@ -100,55 +99,67 @@ EXAMPLES = {
         25_000,
         0.95,
         {
-            "gamma": "0.9",
+            "gamma": 0.9,
             "value_range": (0.0, 1.0),
-            "n_target": 100,
+            "target_update_every": 100,
             "batch_size": 128,
-            "learning_rate": "3e-4",
+            "learning_rate": 3e-4,
         },
     ),
 }
 """The problems of the deep comparison, by the names of their scripts."""
 
 
-DEEP_ORDER = ("hyq", "dqn", "offline", "bc", "dqfd", "cql", "iql")
+DEEP_ORDER = ("hyq", "dqn", "offline-dqn", "bc", "dqfd", "cql", "iql")
 """What matters most first, so that a suite that is interrupted says something already."""
+
+
+def baseline(hybrid: RunSpec, algorithm: str, **settings: Any) -> RunSpec:
+    """Return the run of another algorithm under the settings of a hybrid run.
+
+    What the other does not use is left out. One that never acts makes as many updates as Hy-Q.
+    """
+    groups, whole = setting_groups(algorithm), hybrid.configs.encoded()
+    kept = {name: v for name, v in hybrid.settings.items() if name in groups}
+    if "updates" in groups:
+        kept["updates"] = whole["pretraining"] + whole["online_steps"] // whole["update_every"]
+    data = hybrid.data if ALGORITHMS[algorithm].uses_data else None
+    return replace(hybrid, algorithm=algorithm, data=data, settings={**kept, **settings})
 
 
 def deep_suite(preset: Preset) -> Suite:
     """Compare deep Hy-Q with online-only, offline-only and the baselines on three problems."""
-    runs: list[Run] = []
+    runs: list[RunSpec] = []
     for name, example in EXAMPLES.items():
         if preset == "quick" and name != "mountaincar":
             continue
         problem = PROBLEMS[name]
         for seed in FRESH_SEEDS if preset == "full" else range(1):
-            hybrid = DeepRun(
+            hybrid = RunSpec(
                 env=problem.env,
                 wrappers=problem.wrappers,
                 data=f"{name}/half",
                 seed=seed,
-                online_steps=example.online_steps,
+                settings={"online_steps": example.online_steps, **example.settings},
                 threshold=example.threshold,
                 stop_when_solved=True,
-                **example.settings,
             )
             runs += [
                 hybrid,
-                replace(hybrid, algorithm="dqn", online_steps=example.online_only_steps),
-                replace(hybrid, algorithm="offline"),
-                replace(hybrid, algorithm="bc"),
+                baseline(hybrid, "dqn", online_steps=example.online_only_steps),
+                baseline(hybrid, "offline-dqn"),
+                baseline(hybrid, "bc"),
             ]
             if name != "acrobot":  # whose script acts at random half of the time as it is
                 runs += [replace(hybrid, data=f"{name}/{q}") for q in ("expert", "random80")]
             if name == "mountaincar":
-                runs += [replace(hybrid, algorithm=m) for m in ("dqfd", "cql", "iql")]
+                runs += [baseline(hybrid, other) for other in ("dqfd", "cql", "iql")]
     runs.sort(key=lambda run: DEEP_ORDER.index(run.algorithm))
     return Suite("deep", "Deep Hy-Q on three small problems", tuple(runs))
 
 
 MONTEZUMA = "hyq/Montezuma-v0"
-MONTEZUMA_PARAMETERS = '{"step_limit": 2000, "num_threads": 1}'
+MONTEZUMA_PARAMETERS = {"step_limit": 2000, "num_threads": 1}
 """One thread a run, because runs share the cores."""
 MONTEZUMA_PRESET = "cpu-montezuma"
 MONTEZUMA_HARD = "montezuma/hard"
@@ -157,46 +168,46 @@ MONTEZUMA_EVALUATIONS = 5
 """Evaluations over a run: each takes as long as thousands of training steps."""
 
 
+def _montezuma(online_steps: int, **changes: Any) -> RunSpec:
+    return RunSpec(
+        env=MONTEZUMA,
+        env_parameters=MONTEZUMA_PARAMETERS,
+        preset=MONTEZUMA_PRESET,
+        data=MONTEZUMA_HARD,
+        settings={"online_steps": online_steps},
+        **{"seed": MONTEZUMA_SEEDS[0], **changes},
+    )
+
+
 def montezuma_suite(online_steps: int) -> Suite:
     """Compare Hy-Q with DQfD, CQL and BC on three datasets, and with RND, which has none.
 
     The hardest dataset has three seeds of what acts; the rest is there to see the trend.
     """
-    reports = online_steps // PRESETS[MONTEZUMA_PRESET].report_every
-    hybrid = DeepRun(
-        env=MONTEZUMA,
-        env_parameters=MONTEZUMA_PARAMETERS,
-        preset=MONTEZUMA_PRESET,
-        online_steps=online_steps,
+    reports = online_steps // PRESETS[MONTEZUMA_PRESET]["report_every"]
+    hybrid = _montezuma(
+        online_steps,
         evaluate_every=max(1, reports // MONTEZUMA_EVALUATIONS),
         evaluation_epsilon=0.01,
     )
-    alone = RNDRun(
-        env=MONTEZUMA,
-        env_parameters=MONTEZUMA_PARAMETERS,
-        preset="cpu",
-        online_steps=online_steps,
+    alone = replace(
+        baseline(hybrid, "rnd"), evaluation_episodes=0, evaluate_every=1, evaluation_epsilon=0.0
     )
-    runs: list[Run] = []
+    runs: list[RunSpec] = []
     for seed in MONTEZUMA_SEEDS:
-        acting = [replace(hybrid, algorithm=m, data=MONTEZUMA_HARD, seed=seed) for m in _ACTING]
-        runs += [*acting, replace(alone, seed=seed)]
+        acting = replace(hybrid, seed=seed)
+        runs += [acting, baseline(acting, "dqfd"), replace(alone, seed=seed)]
         if seed == MONTEZUMA_SEEDS[0]:
-            runs += _on_logs_alone(hybrid, MONTEZUMA_HARD)
+            runs += _offline(hybrid)
     for data in ("montezuma/medium", "montezuma/easy"):
-        first = replace(hybrid, data=data, seed=MONTEZUMA_SEEDS[0])
-        runs += [replace(first, algorithm=method) for method in _ACTING]
-        runs += _on_logs_alone(hybrid, data)
+        first = replace(hybrid, data=data)
+        runs += [first, baseline(first, "dqfd"), *_offline(first)]
     return Suite("montezuma", "Montezuma's Revenge", tuple(runs))
 
 
-_ACTING = ("hyq", "dqfd")
-
-
-def _on_logs_alone(like: DeepRun, data: str) -> list[Run]:
-    """List the methods that never act. They make records by updates, which are few."""
-    once = replace(like, data=data, seed=MONTEZUMA_SEEDS[0], evaluate_every=1)
-    return [replace(once, algorithm=method) for method in ("cql", "bc")]
+def _offline(hybrid: RunSpec) -> list[RunSpec]:
+    """List the algorithms that never act. They make records by updates, which are few."""
+    return [replace(baseline(hybrid, name), evaluate_every=1) for name in ("cql", "bc")]
 
 
 COVERAGE_SEEDS = (103, 104, 105)
@@ -208,13 +219,7 @@ def coverage_suite(preset: Preset) -> Suite:
 
     To be held against the order in which 'hyq data inspect' puts the datasets.
     """
-    hybrid = DeepRun(
-        env=MONTEZUMA,
-        env_parameters=MONTEZUMA_PARAMETERS,
-        preset=MONTEZUMA_PRESET,
-        online_steps=500_000 if preset == "full" else 2000,
-        evaluation_episodes=0,
-    )
+    hybrid = _montezuma(500_000 if preset == "full" else 2000, evaluation_episodes=0)
     runs = [
         replace(hybrid, data=f"montezuma/{quality}", seed=seed)
         for seed in (COVERAGE_SEEDS if preset == "full" else COVERAGE_SEEDS[:1])
@@ -226,33 +231,33 @@ def coverage_suite(preset: Preset) -> Suite:
 ABLATIONS: dict[str, Mapping[str, Any]] = {
     "as it is": {},
     "one-step returns": {"n_step": 1, "n_step_offline": 1},
-    "value goes on where the logs were cut off": {"log_end_terminates": False},
+    "value continues where the data was truncated": {"truncation_terminates": False},
     "no pretraining": {"pretraining": 0},
-    "target network every 10,000 steps": {"n_target": 10_000},
-    "a coin for each minibatch": {"mix": "coin"},
-    "a fifth from the logs": {"beta": "0:0.2, 5e6:0.2, 15e6:0.01"},
+    "target network every 10,000 steps": {"target_update_every": 10_000},
+    "whole minibatches from one source": {"mix": "bernoulli"},
+    "a fifth from the data": {"beta": "0:0.2, 5e6:0.2, 15e6:0.01"},
     "the paper's epsilon": {"epsilon": "0:0.25, 250e3:0.1, 5e6:0.01, 15e6:0.001"},
-    "no pessimism about unlogged actions": {"pessimism": "0"},
+    "no CQL penalty": {"cql_weight": 0.0},
     "the paper's settings": {"preset": "paper-small-montezuma"},
     "a lost life costs only time": {"life_loss_discount": 1.0},
     "value ends where a life is lost": {"life_loss_discount": 0.0},
-    "the paper's discount": {"gamma": "0.99"},
-    "the longest sight from the start": {"gamma": "0.997"},
+    "the paper's discount": {"gamma": 0.99},
+    "the longest horizon from the start": {"gamma": 0.997},
     "the paper's learning rate": {"learning_rate": "0:1e-4, 100e3:6.25e-5, 15e6:1e-5"},
     "the paper's Adam": {"adam_epsilon": 1e-8, "weight_decay": 1e-5},
     "no layer normalisation": {"network": "unnormalised"},
     "pixels scaled alike": {"standardise_pixels": False},
-    "random actions of one step": {"hold": 1},
-    "no steady lanes": {"steady_lanes": 0},
+    "random actions of one step": {"random_action_repeat": 1},
+    "no environments with a fixed epsilon": {"fixed_epsilon_envs": 0},
     "the paper's priorities": {"priority_online": (0.4, 1e-3), "priority_offline": (1.0, 1e-4)},
     "the paper's importance exponent": {"importance": "0:0.6, 15e6:1"},
     "twice the replay": {"batch_size": 128},
     "half the replay": {"batch_size": 32},
     "learning from step 1,000 on": {"learning_starts": 1000},
     "rewards as they are": {"reward": "raw"},
-    "episodes of 4,500 steps": {"env_parameters": '{"step_limit": 4500, "num_threads": 1}'},
-    "pictures of 84x84": {"shrink_by": 1},
-    "pictures and network of the paper": {"shrink_by": 1, "network": "nature"},
+    "episodes of 4,500 steps": {"env_parameters": {"step_limit": 4500, "num_threads": 1}},
+    "images of 84x84": {"downsample": 1},
+    "images and network of the paper": {"downsample": 1, "network": "nature"},
     # It cannot matter before the smaller one is full, after 400,000 steps.
     "the paper's buffer": {"buffer_size": 2**20},
 }
@@ -263,16 +268,12 @@ What matters most comes first, so that a suite that is interrupted says somethin
 
 def ablation_suite(online_steps: int) -> Suite:
     """Undo each departure from the paper of the settings for Montezuma's Revenge."""
-    whole = DeepRun(
-        env=MONTEZUMA,
-        env_parameters=MONTEZUMA_PARAMETERS,
-        preset=MONTEZUMA_PRESET,
-        data=MONTEZUMA_HARD,
-        online_steps=online_steps,
-        evaluation_episodes=0,
-        seed=MONTEZUMA_SEEDS[0],
-    )
-    runs = [replace(whole, **settings) for settings in ABLATIONS.values()]
+    whole = _montezuma(online_steps, evaluation_episodes=0)
+    runs = []
+    for changes in ABLATIONS.values():
+        ofspec = {name: v for name, v in changes.items() if name in ("preset", "env_parameters")}
+        settings = {name: v for name, v in changes.items() if name not in ofspec}
+        runs.append(replace(whole, settings={**whole.settings, **settings}, **ofspec))
     return Suite("ablations", "Montezuma's Revenge, one setting undone at a time", tuple(runs))
 
 
