@@ -204,18 +204,18 @@ def storage() -> dict[str, float]:
     env = environments("montezuma", 2)
     replay = Replay(8, capacity // 8, (84, 84), np.uint8, stack=4)
     frames, _ = env.reset(seed=list(range(8)))  # type: ignore[arg-type]
-    replay.start(np.arange(8), _single(frames))
+    replay.start(np.arange(8), frames.reshape(8, 84, 84))
     played = 0
     recorded: list[Any] = []
     while played < 16_000:  # real frames; the rest of the ring repeats them
         action = rng.integers(18, size=8)
         frames, reward, terminated, truncated, _ = env.step(action)
         ended = terminated | truncated
-        recorded.append((action, reward, ~terminated, ended, _single(frames)))
+        recorded.append((action, reward, ~terminated, ended, frames.reshape(8, 84, 84)))
         replay.add(*recorded[-1])
         if ended.any():
             frames, _ = env.reset(options={"reset_mask": ended})
-            replay.start(np.flatnonzero(ended), _single(frames)[ended])
+            replay.start(np.flatnonzero(ended), frames.reshape(8, 84, 84)[ended])
         played += 8
     for number in range((capacity - played) // 8):
         action, reward, _, ended, frame = recorded[number % len(recorded)]
@@ -231,10 +231,6 @@ def storage() -> dict[str, float]:
         "replay_counted_gigabytes": replay.nbytes / 1e9,
         "sample_ms": 1e3 * _median(sample, 300),
     }
-
-
-def _single(frames: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    return frames.reshape(len(frames), 84, 84)
 
 
 def _resident() -> int:
@@ -306,6 +302,7 @@ def compare(chosen: list[Program], rounds: int) -> list[dict[str, Any]]:
             "steps_per_second": statistics.median(r["steps_per_second"] for r in results),
             "update_ms": statistics.median(r["update_ms"] for r in results),
             "rounds": [r["steps_per_second"] for r in results],
+            "cores": [r["cpu_seconds"] / r["seconds"] for r in results],  # low where others ran
         }
         for program, results in runs.items()
         if results
