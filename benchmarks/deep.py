@@ -1,27 +1,30 @@
-"""How fast deep Hy-Q is beside its peers, and how near to what this machine can do.
+"""How fast deep Hy-Q is beside its peers at equal precision, and how near to the machine's limit.
 
     make bench-deep    (or: python benchmarks/deep.py --peers .venv-bench/bin/python)
 
 Everything is measured in one run on one machine, interleaved in rounds, and given as medians and
-ratios: environment steps a second of hyq, Stable-Baselines3, TorchRL and d3rlpy with the same
-environment, network, batch and number of updates a step, on CartPole and on Montezuma's Revenge
-with the paper's settings (with its dueling network and without, each held against peers alike);
-the share of the arithmetic limit that an update reaches (its floating-point operations over the
-rate of a large matrix product in the same precision); the memory of 2^20 Atari transitions; the
-time to draw a batch from them, and to draw and re-prioritise 32 of 2^20 slots.
+ratios: environment steps a second of hyq, Stable-Baselines3, TorchRL, d3rlpy and SBX with the same
+environment, network, batch and number of updates a step, in float32 and in bfloat16, on CartPole
+and on Montezuma's Revenge with the paper's settings (with its dueling network and without, each
+compared with peers that have the same network and precision); with --busy, what is left of hyq's
+speed beside a process that keeps one core busy; the share of the arithmetic limit that an update
+reaches (its floating-point operations over the rate of a large matrix product in the same
+precision); the memory of 2^20 Atari transitions; the time to draw a batch from them, and to draw
+and re-prioritise 32 of 2^20 slots.
 """
 
 import os
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+import itertools
 import json
 import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -32,21 +35,18 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
-from hyq.algos.deep_config import PAPER_MONTEZUMA, DeepConfig
-from hyq.algos.hyq_dqn import Training
+from hyq.algorithms import build, configure
 from hyq.core.files import write_json
-from hyq.core.schedules import schedule
 from hyq.core.seeding import Streams
 from hyq.data.dataset import Dataset, Episode
 from hyq.data.priorities import Priorities
-from hyq.data.replay import Replay
-from hyq.envs.make import VectorEnv, make_lanes
-from hyq.models.learners import Precision
-from hyq.models.make import has_bfloat16
-from hyq.models.networks import NATURE, NetworkSpec
+from hyq.data.replay_buffer import ReplayBuffer
+from hyq.envs.make import VectorEnv
+from hyq.envs.make import make_lanes as make_envs
 from hyq.runs.records import circumstances
 
 Problem = Literal["cartpole", "montezuma"]
+Precision = Literal["float32", "bfloat16"]
 Variant = Literal["full", "dueling", "plain"]
 """full: double, dueling, priorities on both replays, as in the paper; dueling: the paper's network
 without the other two; plain: without all three, which is what most peers compute."""
@@ -71,79 +71,80 @@ PEERS: dict[str, dict[Problem, list[list[str]]]] = {
         ],
     },
     "d3rlpy_dqn": {"cartpole": [[]], "montezuma": [["--frames", "single"]]},
+    "sbx_dqn": {"cartpole": [["--vector", "dummy"]], "montezuma": [["--vector", "native"]]},
 }
 """The options of each peer that were fastest in trials."""
+JAX_PEERS = ("sbx_dqn",)
+"""Peers without PyTorch, which cannot be given another precision from outside."""
 
 console = Console()
 
 
-def settings(problem: Problem, variant: Variant) -> DeepConfig:
-    """Return the settings that every program of the comparison shares."""
-    full, dueling = variant == "full", variant != "plain"
-    shared = {
+def settings(problem: Problem, variant: Variant) -> dict[str, Any]:
+    """Return hyq's settings for what every program of the comparison shares."""
+    full = variant == "full"
+    shared: dict[str, Any] = {
         "online_steps": 10**9,
         "pretraining": 0,
-        "n_value": 4,
-        "beta": schedule(0.2),
-        "mix": "coin",
-        "epsilon": schedule(0.05),
+        "update_every": 4,
+        "beta": 0.2,
+        "mix": "bernoulli",
+        "epsilon": 0.05,
         "learning_starts": 1000,
         "double": full,
-        "lanes": 8,
-        "report_every": 400 if problem == "montezuma" else 4000,
+        "dueling": variant != "plain",
+        "num_envs": 8,
     }
-    uniform = {"priority_online": (0.0, 1e-3), "priority_offline": (0.0, 1e-3)}
+    if not full:
+        shared |= {"priority_online": (0.0, 1e-3), "priority_offline": (0.0, 1e-3)}
+    if problem == "montezuma":
+        return shared | {"report_every": 400, "learning_rate": 1e-4}
+    network = {"hidden": (64, 64), "target_update_every": 500, "buffer_size": 50_000}
+    return shared | network | {"report_every": 4000}
+
+
+def environments(problem: Problem, threads: int) -> VectorEnv:
+    """Make the eight environments of a problem."""
     if problem == "cartpole":
-        base = DeepConfig(n_target=500, batch_size=64, buffer_size=50_000)
-        network = NetworkSpec(hidden=(64, 64), dueling=dueling)
-    else:
-        base = PAPER_MONTEZUMA
-        shared |= {"learning_rate": schedule(1e-4)}
-        network = NATURE if dueling else NetworkSpec(NATURE.convolutions, (512,), dueling=False)
-    return DeepConfig(**{**vars(base), **shared, **({} if full else uniform), "network": network})
+        return make_envs("CartPole-v1", 8)
+    return make_envs("hyq/Montezuma-v0", 8, stack=1, num_threads=threads)
 
 
-def lanes_of(problem: Problem, threads: int) -> VectorEnv:
-    """Make eight lanes of a problem."""
-    if problem == "cartpole":
-        return make_lanes("CartPole-v1", 8)
-    return make_lanes("hyq/Montezuma-v0", 8, stack=1, num_threads=threads)
-
-
-def random_logs(problem: Problem, transitions: int = 10_000) -> Dataset:
+def random_data(problem: Problem, transitions: int = 10_000) -> Dataset:
     """Record random play, for the offline share."""
-    env, rng = lanes_of(problem, 1), np.random.default_rng(0)
-    steps = transitions // env.num_envs
-    observation, _ = env.reset(seed=list(range(env.num_envs)))  # type: ignore[arg-type]
-    seen: list[Any] = [observation]
-    actions: list[Any] = []
-    rewards: list[Any] = []
+    env, rng = environments(problem, 1), np.random.default_rng(0)
     assert isinstance(env.single_action_space, gym.spaces.Discrete)
-    for _ in range(steps):
-        action = rng.integers(env.single_action_space.n, size=env.num_envs)
-        observation, reward, terminated, truncated, _ = env.step(action)
-        ended = terminated | truncated
-        if ended.any():
+    observation, _ = env.reset(seed=list(range(env.num_envs)))  # type: ignore[arg-type]
+    seen, actions, rewards = [observation], [], []
+    for _ in range(transitions // env.num_envs):
+        actions.append(rng.integers(env.single_action_space.n, size=env.num_envs))
+        observation, reward, terminated, truncated, _ = env.step(actions[-1])
+        if (ended := terminated | truncated).any():
             observation, _ = env.reset(options={"reset_mask": ended})
-        for store, value in ((seen, observation), (actions, action), (rewards, reward)):
-            store.append(value)
-    episodes = []
-    for lane in range(env.num_envs):  # what follows a reset is cut off: only speed matters here
-        frames = np.array([row[lane] for row in seen])
-        acts, pay = (np.array([row[lane] for row in rows]) for rows in (actions, rewards))
-        episodes.append(Episode(frames, acts, pay.astype(np.float32), terminated=False))
+        seen.append(observation)
+        rewards.append(reward.astype(np.float32))
+    columns = (np.stack(rows, axis=1) for rows in (seen, actions, rewards))
+    # An episode runs across resets: only speed matters here.
+    episodes = [Episode(o, a, r, terminated=False) for o, a, r in zip(*columns, strict=True)]
     return Dataset.of(episodes, {"behaviour": "random"})
 
 
 def measure(
-    problem: Problem, variant: Variant, seconds: float, threads: int, precision: Precision
+    problem: Problem, variant: Variant, precision: Precision, threads: int, seconds: float
 ) -> dict[str, Any]:
-    """Time one window of training, after warming up."""
-    torch.set_num_threads(threads)
-    config = replace(settings(problem, variant), precision=precision)
-    training = Training(config, lanes_of(problem, 1), random_logs(problem), Streams(0))
+    """Time one window of hyq's training, after warming up."""
+    torch.set_num_threads(1)
+    preset = "paper-montezuma" if problem == "montezuma" else "default"
+    given = settings(problem, variant) | {"precision": precision, "threads": threads}
+    training = build(
+        "hyq",
+        configure("hyq", preset, given),
+        environments(problem, 1),
+        random_data(problem),
+        Streams(0),
+    )
     reports = training.run()
-    warm = time.perf_counter() + 8.0
+    warm = time.perf_counter() + 5.0
     while training.updates < 20 or time.perf_counter() < warm:
         next(reports)
     steps, updates = training.online_steps, training.updates
@@ -153,15 +154,11 @@ def measure(
     elapsed = time.perf_counter() - began
     done = training.updates - updates
     return {
-        "peer": f"hyq, {variant}",
-        "problem": problem,
         "steps_per_second": (training.online_steps - steps) / elapsed,
-        "cpu_seconds": time.process_time() - busy,
-        "seconds": elapsed,
-        "updates": done,
         "update_ms": 1000 * learning / done,
-        "threads": threads,
-        "options": "bfloat16" if training.learner.bfloat16 else "float32",
+        "updates": done,
+        "seconds": elapsed,
+        "cpu_seconds": time.process_time() - busy,
     }
 
 
@@ -175,8 +172,8 @@ def matmul_rate(precision: torch.dtype, size: int = 1024) -> float:
 def update_operations(batch: int) -> float:
     """Count what an update of *full* costs: a product and a sum for every weight used.
 
-    Going back costs twice going forward, less the first layer's gradient in its input; double
-    Q-learning's question leaves out V.
+    The backward pass costs twice the forward pass, less the first layer's gradient in its input;
+    where double Q-learning selects an action, V can be left out.
     """
     first, stream = 20 * 20 * 32 * 8 * 8 * 4, 3136 * 512
     rest = 9 * 9 * 64 * 4 * 4 * 32 + 7 * 7 * 64 * 3 * 3 * 64 + 2 * stream
@@ -206,21 +203,22 @@ def storage() -> dict[str, float]:
         tree.set(slots, rng.random(32))
 
     before = _resident()
-    env = lanes_of("montezuma", 2)
-    replay = Replay(8, capacity // 8, (84, 84), np.uint8, stack=4)
+    env = environments("montezuma", 2)
+    space = gym.spaces.Box(0, 255, (84, 84), np.uint8)
+    replay = ReplayBuffer(8, capacity // 8, space, gym.spaces.Discrete(18), frame_stack=4)
     frames, _ = env.reset(seed=list(range(8)))  # type: ignore[arg-type]
-    replay.start(np.arange(8), _single(frames))
+    replay.start(np.arange(8), frames.reshape(8, 84, 84))
     played = 0
     recorded: list[Any] = []
     while played < 16_000:  # real frames; the rest of the ring repeats them
         action = rng.integers(18, size=8)
         frames, reward, terminated, truncated, _ = env.step(action)
         ended = terminated | truncated
-        recorded.append((action, reward, ~terminated, ended, _single(frames)))
+        recorded.append((action, reward, ~terminated, ended, frames.reshape(8, 84, 84)))
         replay.add(*recorded[-1])
         if ended.any():
             frames, _ = env.reset(options={"reset_mask": ended})
-            replay.start(np.flatnonzero(ended), _single(frames)[ended])
+            replay.start(np.flatnonzero(ended), frames.reshape(8, 84, 84)[ended])
         played += 8
     for number in range((capacity - played) // 8):
         action, reward, _, ended, frame = recorded[number % len(recorded)]
@@ -238,101 +236,110 @@ def storage() -> dict[str, float]:
     }
 
 
-def _single(frames: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    return frames.reshape(len(frames), 84, 84)
-
-
 def _resident() -> int:
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE")
 
 
-def _program(command: list[str], threads: int) -> dict[str, Any]:
-    """Run one program of the comparison and read its line."""
-    environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
-    if done.returncode:
-        return {"error": done.stderr.strip().splitlines()[-1:]}
-    return dict(json.loads(done.stdout.strip().splitlines()[-1]))
+@dataclass(frozen=True)
+class Program:
+    """One program of the comparison: what it computes and the command that times it."""
 
+    name: str
+    command: tuple[str, ...]
+    problem: Problem
+    precision: Precision
+    threads: int
+    busy: bool = False
 
-def compare(
-    peers: Path, problems: list[Problem], rounds: int, seconds: float, threads: list[int]
-) -> list[dict[str, Any]]:
-    """Run every program in turn, several times over, and return the median of each."""
-    here = Path(__file__).parent
-    programs: list[tuple[str, Problem, int, list[str]]] = []
-    for problem in problems:
-        for count in threads:
-            window = ["--seconds", str(seconds), "--threads", str(count)]
-            for variant in VARIANTS[problem]:
-                own = [sys.executable, str(here / "deep.py"), "--only", problem, variant]
-                programs.append((f"hyq, {variant}", problem, count, [*own, *window]))
-            for name, options in PEERS.items():
-                for option in options[problem]:
-                    script = [str(peers), str(here / "peers" / f"{name}.py")]
-                    words = [*script, "--problem", problem, *window, *option]
-                    label = " ".join((name, *option))
-                    programs.append((label, problem, count, words))
-    results: dict[tuple[str, Problem, int], list[dict[str, Any]]] = {}
-    for number in range(rounds):
-        for label, problem, count, command in programs:
-            console.print(f"[dim]round {number + 1}: {label}, {problem}, {count} threads[/]")
-            results.setdefault((label, problem, count), []).append(_program(command, count))
-    return [_summed_up(*key, runs) for key, runs in results.items()]
-
-
-def _summed_up(
-    label: str, problem: Problem, threads: int, runs: list[dict[str, Any]]
-) -> dict[str, Any]:
-    good = [run for run in runs if "steps_per_second" in run]
-    summary: dict[str, Any] = {"program": label, "problem": problem, "threads": threads}
-    if not good:
-        return {**summary, "error": runs[-1].get("error")}
-    for name in ("steps_per_second", "update_ms"):
-        summary[name] = statistics.median(run[name] for run in good)
-    return {**summary, "rounds": [run["steps_per_second"] for run in good]}
-
-
-def show(results: list[dict[str, Any]], problems: list[Problem]) -> dict[str, float]:
-    """Print a table a problem, and return hyq's speed over its fastest peer's.
-
-    On Montezuma's Revenge, each is held against the fastest peer with the same network.
-    """
-    ratios: dict[str, float] = {}
-    for problem in problems:
-        rows = [r for r in results if r["problem"] == problem and "steps_per_second" in r]
-        if not rows:
-            continue
-        rivals: dict[bool, float] = {}
-        for row in rows:
-            if not row["program"].startswith("hyq"):
-                network = _dueling(row)
-                rivals[network] = max(rivals.get(network, 0.0), row["steps_per_second"])
-        table = Table(title=problem, title_justify="left")
-        for name in ("program", "threads", "steps/s", "update ms", "over fastest alike"):
-            table.add_column(name, justify="left" if name == "program" else "right")
-        for row in sorted(rows, key=lambda row: -row["steps_per_second"]):
-            alike = _dueling(row) and problem == "montezuma"  # on CartPole peers have one network
-            rival = rivals.get(alike, float("nan"))
-            ratio = row["steps_per_second"] / rival
-            table.add_row(
-                row["program"],
-                str(row["threads"]),
-                f"{row['steps_per_second']:,.0f}",
-                f"{row['update_ms']:.2f}",
-                f"{ratio:.2f}x",
+    def run(self) -> dict[str, Any]:
+        """Run the command, beside a busy process or alone, and read its line."""
+        # Should this program be killed, the busy process still ends by itself.
+        loop = "import time; end = time.time() + 600\nwhile time.time() < end: sum(range(1000))"
+        beside = [subprocess.Popen([sys.executable, "-c", loop])] if self.busy else []
+        environment = {**os.environ, "OMP_NUM_THREADS": str(self.threads)}
+        try:
+            done = subprocess.run(
+                self.command, capture_output=True, text=True, check=False, env=environment
             )
-            if row["program"].startswith("hyq"):
-                name = f"{problem}, {row['program']}"
-                ratios[name] = max(ratios.get(name, 0.0), ratio)
-        console.print(table)
-    return ratios
+        finally:
+            for process in beside:
+                process.terminate()
+                process.wait()
+        if done.returncode:
+            return {"error": " ".join(done.stderr.strip().splitlines()[-1:])}
+        return dict(json.loads(done.stdout.strip().splitlines()[-1]))
+
+
+def programs(
+    what: tuple[Problem, Precision, int], peers: Path | None, names: tuple[str, ...], seconds: float
+) -> Iterator[Program]:
+    """List the programs for one problem, precision and number of threads."""
+    problem, precision, threads = what
+    window = ("--threads", str(threads), "--seconds", str(seconds))
+    for variant in VARIANTS[problem] if "hyq" in names else ():
+        command = (sys.executable, __file__, "--only", problem, variant, precision, *window)
+        yield Program(f"hyq, {variant}", command, *what)
+    for name in PEERS if peers else ():
+        if name in names and (precision == "float32" or name not in JAX_PEERS):
+            script = (str(peers), str(Path(__file__).parent / "peers" / f"{name}.py"))
+            for options in PEERS[name][problem]:
+                kind = ("--problem", problem, "--precision", precision, *options)
+                yield Program(" ".join((name, *options)), (*script, *kind, *window), *what)
+
+
+def compare(chosen: list[Program], rounds: int) -> list[dict[str, Any]]:
+    """Run every program in turn, several times over, and return the median of each."""
+    runs: dict[Program, list[dict[str, Any]]] = {program: [] for program in chosen}
+    for number, program in itertools.product(range(rounds), chosen):
+        result = program.run()
+        words = [program.name, program.problem, program.precision, f"{program.threads} threads"]
+        words += ["beside a busy process"] * program.busy
+        found = result.get("error") or f"{result['steps_per_second']:,.0f} steps/s"
+        console.print(f"round {number + 1}: {', '.join(words)}: {found}", markup=False)
+        if "error" not in result:
+            runs[program].append(result)
+    return [
+        {
+            **{key: value for key, value in vars(program).items() if key != "command"},
+            "steps_per_second": statistics.median(r["steps_per_second"] for r in results),
+            "update_ms": statistics.median(r["update_ms"] for r in results),
+            "rounds": [r["steps_per_second"] for r in results],
+            "cores": [r["cpu_seconds"] / r["seconds"] for r in results],  # low where others ran
+        }
+        for program, results in runs.items()
+        if results
+    ]
+
+
+def show(rows: list[dict[str, Any]], title: str) -> None:
+    """Add to each row its ratios to the fastest peers with the same network, and print a table."""
+    table = Table("program", title=title, title_justify="left")
+    ratios = ("over_peer", "over_pytorch_peer", "busy_share")
+    for name in ("threads", "steps/s", "update ms", *ratios):
+        table.add_column(name.replace("_", " "), justify="right")
+    for row in sorted(rows, key=lambda row: -row["steps_per_second"]):
+        if row["busy"]:
+            continue
+        alike = [r for r in rows if "hyq" not in r["name"] and _dueling(r) == _dueling(row)]
+        with_torch = [r for r in alike if r["name"].split()[0] not in JAX_PEERS]
+        for name, rivals in (("over_peer", alike), ("over_pytorch_peer", with_torch)):
+            if rivals:
+                fastest = max(r["steps_per_second"] for r in rivals)
+                row[name] = row["steps_per_second"] / fastest
+        for other in rows:
+            if other["busy"] and all(other[key] == row[key] for key in ("name", "threads")):
+                row["busy_share"] = other["steps_per_second"] / row["steps_per_second"]
+        speeds = (f"{row['steps_per_second']:,.0f}", f"{row['update_ms']:.2f}")
+        shares = (f"{row[name]:.2f}" if name in row else "" for name in ratios)
+        table.add_row(row["name"], str(row["threads"]), *speeds, *shares)
+    console.print(table)
 
 
 def _dueling(row: dict[str, Any]) -> bool:
-    """Tell whether a program had the paper's network."""
-    return any(word in row["program"] for word in ("dueling", "full"))
+    """Tell whether to compare a program with peers that have the paper's network."""
+    paper = "dueling" in row["name"] or "full" in row["name"]
+    return paper and row["problem"] == "montezuma"  # on CartPole the peers have one network
 
 
 def main(
@@ -341,9 +348,11 @@ def main(
     seconds: float = 15.0,
     threads: tuple[int, ...] = (1,),
     problems: tuple[Problem, ...] = ("cartpole", "montezuma"),
+    precisions: tuple[Precision, ...] = ("float32", "bfloat16"),
+    names: tuple[str, ...] = ("hyq", *PEERS),
+    busy: bool = False,
     out: Path | None = None,
-    only: tuple[Problem, Variant] | None = None,
-    precision: Precision = "auto",
+    only: tuple[Problem, Variant, Precision] | None = None,
 ) -> None:
     """Compare deep Hy-Q with its peers.
 
@@ -353,40 +362,37 @@ def main(
         seconds: Length of each timed window.
         threads: Threads a program may use; the fastest counts.
         problems: What to learn.
+        precisions: Arithmetic of the layers; programs are compared at the same one.
+        names: Programs to time.
+        busy: Time hyq beside a process that keeps one core busy, too.
         out: File for the results, as JSON.
-        only: Time one variant on one problem, and print one line of JSON.
-        precision: With `only`, the arithmetic of the layers.
+        only: Time one variant of hyq at one precision, and print one line of JSON.
     """
     if only is not None:
-        print(json.dumps(measure(*only, seconds, threads[0], precision)))
+        print(json.dumps(measure(*only, threads[0], seconds)))
         return
-    chosen = list(problems)
-    stored = storage()
-    chosen_precision = torch.bfloat16 if has_bfloat16("cpu") else torch.float32  # by `auto`
-    rate = matmul_rate(chosen_precision)
-    results = compare(peers, chosen, rounds, seconds, list(threads)) if peers else []
-    ratios = show(results, chosen)
-    full = [
-        row for row in results if row["problem"] == "montezuma" and row["program"] == "hyq, full"
-    ]
-    figures: dict[str, Any] = {
-        **stored,
-        "precision": str(chosen_precision).removeprefix("torch."),
-        "matmul_gigaflops_one_thread": rate / 1e9,
-        "over_fastest_peer": ratios,
-        "results": results,
-    }
-    for row in full:
-        needed = update_operations(32) / (rate * row["threads"])
-        figures[f"share_of_arithmetic_limit_{row['threads']}_threads"] = (
-            1000 * needed / row["update_ms"]
-        )
-        figures["sampling_share_of_update"] = stored["sample_ms"] / row["update_ms"]
+    figures: dict[str, Any] = storage() if "hyq" in names else {}
+    rates = {name: matmul_rate(getattr(torch, name)) for name in precisions}
+    chosen: list[Program] = []
+    for what in itertools.product(problems, precisions, threads):
+        chosen += programs(what, peers, names, seconds)
+    if busy:
+        chosen += [replace(each, busy=True) for each in chosen if each.name.startswith("hyq")]
+    rows = compare(chosen, rounds)
+    for problem, kind in itertools.product(problems, precisions):
+        alike = [row for row in rows if (row["problem"], row["precision"]) == (problem, kind)]
+        show(alike, f"{problem}, {kind}")
+    figures |= {f"matmul_gigaflops_one_thread_{kind}": rates[kind] / 1e9 for kind in rates}
+    for row in rows:
+        if (row["problem"], row["name"], row["busy"]) == ("montezuma", "hyq, full", False):
+            which = f"{row['precision']}_{row['threads']}_threads"
+            limit_ms = 1000 * update_operations(32) / (rates[row["precision"]] * row["threads"])
+            figures[f"share_of_arithmetic_limit_{which}"] = limit_ms / row["update_ms"]
+            figures[f"sampling_share_of_update_{which}"] = figures["sample_ms"] / row["update_ms"]
     for name, value in figures.items():
-        if isinstance(value, float):
-            console.print(f"{name.replace('_', ' ')}: {value:.3g}")
+        console.print(f"{name.replace('_', ' ')}: {value:.3g}")
     if out is not None:
-        write_json(out, {**figures, **circumstances()})
+        write_json(out, {**figures, "results": rows, **circumstances()})
 
 
 if __name__ == "__main__":

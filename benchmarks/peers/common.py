@@ -3,8 +3,9 @@
 
 Every peer trains with the same settings, prints one line of JSON, and is timed over a window that
 starts only when it has been learning for a while. A gradient update is taken for every four
-environment steps. `update_ms` includes drawing the batch, and is the median over the window (hyq's
-is a mean, and on two threads without the drawing, which somebody else does meanwhile).
+environment steps. `update_ms` includes drawing the batch, and is the median over the window.
+With `--precision bfloat16` the networks compute under PyTorch's autocast: weights, gradients,
+optimizer and loss stay in float32, which is what a user of the peer can have without changing it.
 `cpu_seconds` is what all threads of this process used of the processor during the window: where it
 is far from `seconds` times the busy threads, the machine was busy with something else.
 """
@@ -66,9 +67,12 @@ def arguments(description: str, envs: int = 8) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=description.splitlines()[0])
     parser.add_argument("--problem", choices=sorted(PROBLEMS), required=True)
     parser.add_argument("--seconds", type=float, default=30.0, help="length of the timed window")
-    parser.add_argument("--warmup", type=float, default=8.0, help="seconds of learning before it")
+    parser.add_argument("--warmup", type=float, default=5.0, help="seconds of learning before it")
     parser.add_argument("--threads", type=int, default=1, help="threads of PyTorch and native ALE")
     parser.add_argument("--envs", type=int, default=envs, help="environments side by side")
+    parser.add_argument(
+        "--precision", choices=("float32", "bfloat16"), default="float32", help="of the layers"
+    )
     parser.add_argument(
         "--channels-last", action="store_true", help="the memory format of the convolutions"
     )
@@ -124,7 +128,7 @@ def one_environment(problem: Problem) -> gym.Env:
     """Make one environment, stepped in Python."""
     if not problem.pixels:
         return gym.make("CartPole-v1")
-    cv2.setNumThreads(1)  # an 84x84 picture is too small to share
+    cv2.setNumThreads(1)  # an 84x84 image is too small to share
     gym.register_envs(ale_py)
     game = gym.make(
         "ALE/MontezumaRevenge-v5",
@@ -169,7 +173,7 @@ class Window:
         self.seconds = self.cpu_seconds = 0.0
 
     def tick(self, steps: int) -> bool:
-        """Hear that `steps` steps have been taken so far; return whether to go on."""
+        """Count `steps` steps so far; return whether to continue."""
         now = time.perf_counter()
         if self._learning_since is None:
             if self._updates >= UPDATES_BEFORE_WARMUP:
@@ -189,7 +193,7 @@ class Window:
         return True
 
     def updated(self, seconds: float, updates: int = 1) -> None:
-        """Hear that `updates` updates took `seconds` together."""
+        """Count `updates` updates that took `seconds` together."""
         self._updates += updates
         self._update_seconds.append(seconds / updates)
 
@@ -197,6 +201,15 @@ class Window:
     def update_ms(self) -> float | None:
         times = self._update_seconds
         return 1e3 * statistics.median(times) if times else None
+
+
+def autocast(options: argparse.Namespace) -> torch.autocast:
+    """Return a context, or a decorator, in which layers compute in the precision asked for.
+
+    One is to be entered for each forward pass or update: within it, autocast keeps the weights it
+    has converted, and would not see what an optimizer did to them since.
+    """
+    return torch.autocast("cpu", torch.bfloat16, enabled=options.precision == "bfloat16")
 
 
 def lay_out(module: torch.nn.Module, options: argparse.Namespace) -> None:
@@ -221,12 +234,13 @@ def report(
     peer: str, version: str, options: argparse.Namespace, window: Window, notes: list[str]
 ) -> None:
     """Print the result as one line of JSON."""
-    skipped = ("problem", "seconds", "warmup", "threads", "seed")
+    skipped = ("problem", "seconds", "warmup", "threads", "precision", "seed")
     line = {
         "peer": peer,
         "version": version,
         "problem": options.problem,
         "threads": options.threads,
+        "precision": options.precision,
         "options": {key: value for key, value in vars(options).items() if key not in skipped},
         "env_steps": int(window.steps),
         "seconds": round(window.seconds, 3),

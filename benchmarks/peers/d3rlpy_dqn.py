@@ -2,7 +2,7 @@
 """Time d3rlpy's double DQN, online, with its buffer that mixes offline data in.
 
 python benchmarks/peers/d3rlpy_dqn.py --problem montezuma|cartpole [--seconds 30] [--threads 1]
-    [--frames whole|single]
+    [--precision float32|bfloat16] [--frames whole|single]
 
 `fit_online` takes one environment, so there is no `--envs` above 1. `--frames single` stores one
 frame a step and stacks on the way out of the buffer.
@@ -25,6 +25,7 @@ from common import (
     Problem,
     Window,
     arguments,
+    autocast,
     lay_out,
     one_environment,
     prepare,
@@ -107,6 +108,8 @@ def main() -> None:
     algorithm.build_with_env(env)
     lay_out(algorithm.impl.modules.q_funcs, options)
     lay_out(algorithm.impl.modules.targ_q_funcs, options)
+    for name in ("compute_target", "compute_loss", "inner_predict_best_action"):
+        setattr(algorithm.impl, name, autocast(options)(getattr(algorithm.impl, name)))
     single_frames = problem.pixels and options.frames == "single"
     buffer = MixedReplayBuffer(
         empty_buffer(problem.buffer, env, single_frames),

@@ -2,7 +2,7 @@
 """Time Stable-Baselines3's DQN.
 
 python benchmarks/peers/sb3.py --problem montezuma|cartpole [--seconds 30] [--threads 1]
-    [--envs 8] [--vector dummy|subproc|native] [--dueling]
+    [--precision float32|bfloat16] [--envs 8] [--vector dummy|subproc|native] [--dueling]
 
 `--dueling` gives it the paper's network through a policy class of its own, as users of SB3 would.
 `native` (Montezuma only) puts ale-py's C++ vector environment behind SB3's `VecEnv`, which SB3
@@ -10,6 +10,7 @@ does not do by itself.
 """
 
 import argparse
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ from common import (
     Problem,
     Window,
     arguments,
+    autocast,
     convolutions,
     lay_out,
     native_montezuma,
@@ -60,10 +62,10 @@ class NativeVecEnv(VecEnv):
         observations, rewards, terminated, truncated, info = self._games.recv()
         done = terminated | truncated
         infos: list[dict[str, Any]] = [{} for _ in range(self.num_envs)]
-        for lane in np.flatnonzero(done):
-            infos[lane] = {
-                "terminal_observation": info["final_obs"][lane],
-                "TimeLimit.truncated": bool(truncated[lane] and not terminated[lane]),
+        for index in np.flatnonzero(done):
+            infos[index] = {
+                "terminal_observation": info["final_obs"][index],
+                "TimeLimit.truncated": bool(truncated[index] and not terminated[index]),
             }
         return observations, rewards.astype(np.float32), done, infos
 
@@ -118,6 +120,15 @@ def environments(problem: Problem, options: argparse.Namespace) -> VecEnv:
     return SubprocVecEnv(makers) if options.vector == "subproc" else DummyVecEnv(makers)
 
 
+def in_precision(forward: Callable[..., Any], options: argparse.Namespace) -> Callable[..., Any]:
+    """Return a forward pass in the precision asked for, to act and to learn, that ends in float32.
+
+    `model.train` as a whole would not do: it takes several updates in one call.
+    """
+    cast = autocast(options)(forward)
+    return lambda observations: cast(observations).float()
+
+
 def main() -> None:
     parser = arguments(__doc__)
     parser.add_argument("--vector", choices=("dummy", "subproc", "native"), default="dummy")
@@ -157,6 +168,8 @@ def main() -> None:
         **memory,
     )
     lay_out(model.policy, options)
+    for network in (model.q_net, model.q_net_target):
+        network.forward = in_precision(network.forward, options)
     model.train = stopwatch(model.train, lambda took: window.updated(took, gradient_steps))
     model.learn(total_timesteps=10**9, callback=Watch(window), log_interval=10**9)
     report("stable-baselines3", stable_baselines3.__version__, options, window, notes)

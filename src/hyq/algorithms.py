@@ -24,6 +24,7 @@ from hyq.collector import (
     VectorEnv,
 )
 from hyq.core.errors import HyqError
+from hyq.core.memory import keep_freed_memory
 from hyq.core.schedules import schedule
 from hyq.core.seeding import Streams, torch_seed
 from hyq.core.settings import decode, encode
@@ -300,6 +301,8 @@ def build(
         offline_source = Source(buffer, learned.n_step_offline, *priority)
         sample = buffer.sample_observations
     optimizer = configs.get(OptimizerConfig)
+    if optimizer.device == "cpu":
+        keep_freed_memory()
     with torch_seed(streams.integer("network")):
         agent = about.agent(
             configs.agent,
