@@ -6,9 +6,8 @@ import math
 import numbers
 import textwrap
 import types
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from dataclasses import fields
-from functools import cache
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from hyq.core.errors import HyqError
@@ -69,11 +68,9 @@ def encode(config: Any) -> dict[str, Any]:
     return {field.name: encode_value(getattr(config, field.name)) for field in fields(config)}
 
 
-@cache
-def field_help(config: Hashable) -> dict[str, str]:
+def field_help(config: type[Any]) -> dict[str, str]:
     """Return what the docstring below each field of a dataclass says."""
     found: dict[str, str] = {}
-    assert isinstance(config, type)
     for base in reversed(config.__mro__[:-1]):
         [definition] = ast.parse(textwrap.dedent(inspect.getsource(base))).body
         assert isinstance(definition, ast.ClassDef)
