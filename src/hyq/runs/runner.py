@@ -91,10 +91,11 @@ class Objects:
 
     def described(self) -> dict[str, str]:
         """Name the objects for the manifest."""
+        given = {"data" if name == "dataset" else name: v for name, v in vars(self).items()}
         return {
             name: f"{getattr(value, '__module__', '')}:{_name(value)}"
-            for name, value in vars(self).items()
-            if value is not None and name != "dataset"
+            for name, value in given.items()
+            if value is not None
         }
 
 
@@ -432,7 +433,10 @@ def interruptible() -> Iterator[Callable[[], bool]]:
         if len(received) > 1:
             raise KeyboardInterrupt
 
-    before = {n: signal.signal(n, note) for n in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    noted = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    # What is ignored stays so: workers leave Ctrl-C to their parent, and nohup ignores SIGHUP.
+    heeded = [n for n in noted if signal.getsignal(n) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, note) for number in heeded}
     try:
         yield lambda: bool(received)
     finally:
