@@ -7,7 +7,7 @@ A network of a user's own is a function of (observation_space, action_space) tha
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Self
 
 import gymnasium as gym
 import numpy as np
@@ -195,6 +195,11 @@ class QNetwork(nn.Module):
         self.encoder, self.layers = encoder, layers
         self.advantage = _head(encoder.width, layers.stream_hidden, outputs)
         self.value = _head(encoder.width, layers.stream_hidden, 1) if layers.dueling else None
+
+    def train(self, mode: bool = True) -> Self:
+        """Set the mode; the layers behave alike in both, so none of them is visited."""
+        self.training = mode
+        return self
 
     def forward(self, observation: Tree) -> Tensor:
         """Return the value of every action."""

@@ -251,16 +251,18 @@ class Trainer:
     def _update(self, offline_only: bool = False) -> None:
         """Take one gradient step on a minibatch of both sources (Algorithm 3, lines 10 and 11)."""
         config, now = self.config, self.online_steps
+        rng = self._stream("update", self.updates)
+        # Reseeded for every update, so that what a network draws, as Dropout does, resumes too.
+        seed = int(rng.integers(2**31))
         drawn = self.sampler.draw(
             config.batch_size,
             now,
             importance=self._returns.importance(now),
             gamma=self._gamma(now),
-            rng=self._stream("sample", self.updates),
+            rng=rng,
             offline_only=offline_only,
         )
-        # Reseeded for every update, so that what a network draws, as Dropout does, resumes too.
-        with torch_seed(self._streams.integer("update", self.updates), self.sampler.device):
+        with torch_seed(seed, self.sampler.device):
             updated = self.agent.update(drawn.batch, now)
         td_error = np.abs(updated.td_error.cpu().numpy())
         check_finite(td_error, REMEDY)
