@@ -1,7 +1,7 @@
 """The one off-policy loop: act, store, learn from offline and online data together.
 
 `Trainer.run` is a generator of reports. Recording, evaluation and checkpoints consume it and are
-elsewhere. Random numbers come from counters (`streams.generator("sample", update)`), so that what
+elsewhere. Random numbers come from counters (`streams.generator("update", count)`), so that what
 was interrupted resumes with the same bits and no generator's state is ever stored.
 """
 
