@@ -243,8 +243,8 @@ class RNDTrainer:
         self._learned = [p for p in self._networks.parameters() if p.requires_grad]
         self._optimizer = torch.optim.Adam(self._learned, lr=config.learning_rate(0), fused=True)
         self._bonus = BonusScale(config.num_envs, config.gamma_intrinsic)
-        others = {"bonus": self._bonus, "collector": collector}
-        self._parts: dict[str, Any] = distillation.moments() | others
+        parts = {"bonus": self._bonus, "collector": collector}
+        self._parts: dict[str, Any] = parts | distillation.moments()
         self.online_steps = self.updates = self._reports = 0
         self._clear_metrics()
 
@@ -308,7 +308,7 @@ class RNDTrainer:
 
     def _learn(self, rollout: Rollout) -> None:
         """Compute the bonus, and improve policy, values and predictor on a rollout."""
-        config, value = self.config, rollout.value
+        config, value, rng = self.config, rollout.value, self._rng("shuffle")
         with torch.inference_mode():
             steps = [self._tensors(rollout.frame, t) for t in range(len(value))]
             error = torch.stack([self.distillation(frames) for frames in steps]).cpu().numpy()
@@ -322,7 +322,6 @@ class RNDTrainer:
         experience |= {"advantage": both @ weights, "returns": both + value}
         experience = tree_map(lambda x: x.reshape(-1, *x.shape[2:]), experience)
         frames = experience.pop("frame")
-        rng = self._rng("shuffle")
         for _ in range(config.epochs):
             order = rng.permutation(value.size // 2)
             # The last rollout may be too short to fill all minibatches.
@@ -340,13 +339,13 @@ class RNDTrainer:
             loss = loss + watched["predictor_loss"]
         self._optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
-        # Nothing is clipped: this is the norm.
-        watched["gradient_norm"] = nn.utils.clip_grad_norm_(self._learned, math.inf, foreach=True)
-        check_finite(watched["gradient_norm"].cpu().numpy(), "lower learning_rate")
+        norm = nn.utils.clip_grad_norm_(self._learned, math.inf, foreach=True)  # clips nothing
+        check_finite(norm.cpu().numpy(), "lower learning_rate")
         for group in self._optimizer.param_groups:
             group["lr"] = config.learning_rate(self.online_steps)
         self._optimizer.step()
         self.updates += 1
+        watched["gradient_norm"] = norm
         self._watch(**{name: number.item() for name, number in watched.items()})
 
     def _tensors(self, tree: Tree, rows: Any = slice(None)) -> Tree:
@@ -382,11 +381,11 @@ class RNDTrainer:
 
     def state(self) -> dict[str, Array]:
         """Return everything the run depends on, at a report: no rollout is under way."""
-        networks = training_state(self._networks, {"adam": self._optimizer})
+        tensors = training_state(self._networks, {"adam": self._optimizer})
         return flatten(
             {
                 "counts": np.array([self.online_steps, self.updates, self._reports]),
-                "networks": {name: tensor.cpu().numpy().copy() for name, tensor in networks.items()},
+                "networks": {name: tensor.cpu().numpy().copy() for name, tensor in tensors.items()},
                 **{name: part.state() for name, part in self._parts.items()},
             }
         )
@@ -394,8 +393,9 @@ class RNDTrainer:
     def load_state(self, state: Mapping[str, Array]) -> None:
         """Undo `state`."""
         self.online_steps, self.updates, self._reports = map(int, state["counts"])
-        networks = {n: torch.from_numpy(np.array(a)) for n, a in subtree("networks", state).items()}
-        load_training_state(self._networks, {"adam": self._optimizer}, networks)
+        arrays = subtree("networks", state)
+        tensors = {name: torch.from_numpy(np.array(array)) for name, array in arrays.items()}
+        load_training_state(self._networks, {"adam": self._optimizer}, tensors)
         for name, part in self._parts.items():
             part.load_state(subtree(name, state))
 
