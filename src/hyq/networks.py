@@ -238,6 +238,7 @@ def orthogonal_(module: nn.Module) -> None:
     for layer in module.modules():
         if isinstance(layer, nn.Linear | nn.Conv2d):
             nn.init.orthogonal_(layer.weight, math.sqrt(2))
+            assert layer.bias is not None
             nn.init.zeros_(layer.bias)
 
 

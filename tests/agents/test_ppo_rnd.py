@@ -261,7 +261,9 @@ def test_a_policy_starts_as_good_as_uniform_with_orthogonal_weights() -> None:
     run = trainer()
     log_policy, _ = run._evaluate(np.eye(LENGTH, dtype=np.float32))
     np.testing.assert_allclose(np.exp(log_policy), 1 / 3, atol=0.01)
-    weight = run.network.policy.encoder.hidden[0].weight.detach()  # (64, 16)
+    weight = run.network.policy.encoder.hidden[0].weight
+    assert isinstance(weight, torch.Tensor)
+    assert weight.shape == (64, LENGTH)
     torch.testing.assert_close(weight.T @ weight, 2 * torch.eye(LENGTH), atol=1e-5, rtol=0)
 
 
@@ -305,18 +307,19 @@ def test_same_seed_same_bits_other_seed_others_and_resumed_as_if_never_stopped(e
     assert [report.online_steps for report in reports] == [512, 1024, 1536]
     list(again.run())
     list(other.run())
-    continued = first.run()
-    next(continued)
+    steps = iter((False, False, False, True))
+    assert [report.number for report in first.run(lambda: next(steps))] == [1]
+    assert first.online_steps == 768, "between two reports"
     saved = first.state()
-    next(continued)  # a state is a copy: what is learned later must not change it
+    next(first.run())  # a state is a copy: what is learned later must not change it
     second.load_state(saved)
     rest = list(second.run())
     assert same(whole.state(), again.state())
     assert same(whole.state(), second.state())
-    differing = other.state()
+    differing, own = other.state(), whole.state()
     names = [name for name in differing if name.endswith("hidden.0.weight")]
     assert names
-    assert not any(np.array_equal(whole.state()[name], differing[name]) for name in names)
+    assert not any(np.array_equal(own[name], differing[name]) for name in names)
     for old, new in zip(reports[1:], rest, strict=True):
         assert (old.number, old.episodes, old.metrics) == (new.number, new.episodes, new.metrics)
 
@@ -413,7 +416,7 @@ def test_the_presets_differ_in_size_alone() -> None:
         ({"predictor_share": -0.1}, r"within \[0, 1\]"),
         ({"entropy_weight": -1.0}, "entropy_weight must be at least 0"),
         ({"learning_rate": -1.0}, "learning_rate must not be negative"),
-        ({"clip": 0.0}, "above 0"),
+        ({"clip": -0.1}, "clip must be at least 0"),
         ({"reward": "Raw"}, "reward must be one of sign, raw"),
         ({"minibatches": 999, "num_envs": 1}, "do not fill"),
         ({"network": "magic"}, "choose from auto, mlp.*burda"),

@@ -100,15 +100,12 @@ class RNDConfig:
         for name in ("online_steps", "report_every", *counts):
             check_range(name, getattr(self, name), 1)
         weights = ("entropy_weight", "extrinsic_weight", "intrinsic_weight")
-        for name in ("normalisation_steps", *weights):
+        for name in ("normalisation_steps", "clip", *weights):
             check_range(name, getattr(self, name), 0)
         for name in ("gamma_extrinsic", "gamma_intrinsic", "gae_lambda", "predictor_share"):
             check_range(name, getattr(self, name), 0, 1)
-        if self.clip <= 0:
-            raise HyqError(f"clip must be above 0, got {self.clip}")
-        rows = self.num_envs * self.rollout_steps
-        if self.minibatches > rows:
-            raise HyqError(f"{rows} rows do not fill {self.minibatches} minibatches: lower those")
+        if self.minibatches > self.num_envs * self.rollout_steps:
+            raise HyqError(f"rollouts do not fill {self.minibatches} minibatches: take fewer")
         if self.network not in ("auto", *LAYERS):
             raise HyqError(f"no network {self.network!r}: choose from auto, {', '.join(LAYERS)}")
         OptimizerConfig(learning_rate=self.learning_rate, device=self.device)  # checks both
@@ -199,10 +196,9 @@ def advantages(config: RNDConfig, rollout: Rollout, bonus: FloatArray) -> FloatA
     reward = np.sign(rollout.reward) if config.reward == "sign" else rollout.reward
     always = np.ones_like(rollout.ended)
     gamma = np.array([config.gamma_extrinsic, config.gamma_intrinsic])
-    r_t = np.stack((reward, bonus), -1)
     discount_t = gamma * np.stack((~rollout.terminated, always), -1)
     lambda_t = config.gae_lambda * np.stack((~rollout.ended, always), -1)
-    parts = (r_t, discount_t, rollout.value, rollout.next_value, lambda_t)
+    parts = np.stack((reward, bonus), -1), discount_t, rollout.value, rollout.next_value, lambda_t
     return losses.generalised_advantage(*(torch.as_tensor(x).float() for x in parts)).numpy()
 
 
@@ -356,20 +352,21 @@ class RNDTrainer:
     def _rng(self, name: str) -> np.random.Generator:
         return self._streams.generator(name, self.online_steps)
 
-    def _watch(self, **numbers: Any) -> None:
+    def _watch(self, **numbers: float) -> None:
         for name, number in numbers.items():
-            self._watched.setdefault(name, []).append(float(number))
+            self._sums[name] = self._sums.get(name, 0) + np.array([number, 1.0])
 
     def _clear_metrics(self) -> None:
-        self._watched: dict[str, list[float]] = {}
+        self._sums: dict[str, FloatArray] = {}
+        """(sum, count) of every metric since the last report."""
         self._seconds = dict.fromkeys(("act", "learn", "wait and store"), 0.0)
         self._episodes: list[tuple[int, float, int]] = []
 
     def _report(self) -> Report:
         self._reports += 1
-        metrics = {name: float(np.mean(numbers)) for name, numbers in self._watched.items()}
+        metrics = {name: float(total / n) for name, (total, n) in sorted(self._sums.items())}
         counts = self._reports, self.online_steps, self.updates
-        report = Report(*counts, tuple(self._episodes), metrics, dict(self._seconds))
+        report = Report(*counts, tuple(self._episodes), metrics, self._seconds)
         self._clear_metrics()
         return report
 
@@ -380,29 +377,28 @@ class RNDTrainer:
         self._seconds[name] += time.perf_counter() - began
 
     def state(self) -> dict[str, Array]:
-        """Return everything the run depends on, at a report: no rollout is under way."""
+        """Return everything the run depends on, at a report or where `run` ended."""
         tensors = training_state(self._networks, {"adam": self._optimizer})
-        return flatten(
-            {
-                "counts": np.array([self.online_steps, self.updates, self._reports]),
-                "networks": {name: tensor.cpu().numpy().copy() for name, tensor in tensors.items()},
-                **{name: part.state() for name, part in self._parts.items()},
-            }
-        )
+        state: dict[str, Any] = {name: part.state() for name, part in self._parts.items()}
+        state["networks"] = {name: tensor.cpu().numpy().copy() for name, tensor in tensors.items()}
+        state["counts"] = np.array([self.online_steps, self.updates, self._reports])
+        state["episodes"] = np.array(self._episodes, np.float64).reshape(-1, 3)
+        return flatten(state | {"sums": self._sums})
 
     def load_state(self, state: Mapping[str, Array]) -> None:
         """Undo `state`."""
         self.online_steps, self.updates, self._reports = map(int, state["counts"])
-        arrays = subtree("networks", state)
+        self._sums, arrays = subtree("sums", state), subtree("networks", state)
+        self._episodes = [(int(t), total, int(n)) for t, total, n in state["episodes"].tolist()]
         tensors = {name: torch.from_numpy(np.array(array)) for name, array in arrays.items()}
         load_training_state(self._networks, {"adam": self._optimizer}, tensors)
         for name, part in self._parts.items():
             part.load_state(subtree(name, state))
 
-    def run(self) -> Iterator[Report]:
-        """Learn, and yield a report now and then; a restored trainer resumes where it was."""
+    def run(self, stop: Callable[[], bool] = lambda: False) -> Iterator[Report]:
+        """Learn, and yield reports; `stop` is asked before every rollout, and ends the loop."""
         config, actions = self.config, num_actions(self.collector.env.single_action_space)
-        while self.online_steps < config.online_steps:
+        while self.online_steps < config.online_steps and not stop():
             before = self.online_steps
             left = math.ceil((config.online_steps - before) / config.num_envs)
             steps = min(config.rollout_steps, left)
