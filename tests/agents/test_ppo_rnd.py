@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -31,6 +32,7 @@ from hyq.core.seeding import Streams, torch_seed
 from hyq.core.settings import decode
 from hyq.core.types import Array
 from hyq.networks import Layers
+from hyq.policy import Policy
 
 LENGTH, TIME_LIMIT = 16, 40
 SMALL = RNDConfig(
@@ -279,6 +281,16 @@ def test_actions_are_drawn_with_the_chances_of_the_policy() -> None:
     logits = run.policy_network()(torch.from_numpy(observation)).detach().numpy()
     log_policy = run._evaluate(observation)[0]
     np.testing.assert_allclose(logits - logits[:, :1], log_policy - log_policy[:, :1], atol=1e-6)
+
+
+def test_its_policy_is_saved_and_acts_by_the_most_likely_action(tmp_path: Path) -> None:
+    run = trainer(replace(SMALL, online_steps=512))
+    list(run.run())
+    spaces = Corridor.observation_space, Corridor.action_space
+    Policy(run.policy_network(), *spaces).save(tmp_path / "policy")
+    observation = np.eye(LENGTH, dtype=np.float32)
+    chosen = Policy.load(tmp_path / "policy").act(observation)
+    assert np.array_equal(chosen, run._evaluate(observation)[0].argmax(axis=1))
 
 
 def same(one: Mapping[str, Array], other: Mapping[str, Array]) -> bool:
