@@ -193,8 +193,8 @@ class QNetwork(nn.Module):
         """Put a head, or the two streams of a dueling network, on an encoder."""
         super().__init__()
         self.encoder, self.layers = encoder, layers
-        self.advantage = _head(encoder.width, layers.stream_hidden, outputs)
-        self.value = _head(encoder.width, layers.stream_hidden, 1) if layers.dueling else None
+        self.advantage = head(encoder.width, layers.stream_hidden, outputs)
+        self.value = head(encoder.width, layers.stream_hidden, 1) if layers.dueling else None
 
     def train(self, mode: bool = True) -> Self:
         """Set the mode; the layers behave alike in both, so none of them is visited."""
@@ -209,6 +209,37 @@ class QNetwork(nn.Module):
             return advantage
         value: Tensor = self.value(features)
         return value + advantage - advantage.mean(-1, keepdim=True)
+
+
+class ActorCritic(nn.Module):
+    """A policy and a number of values on a shared encoder, with orthogonal first weights."""
+
+    def __init__(
+        self, observation_space: gym.Space[Any], layers: Layers, actions: int, values: int
+    ) -> None:
+        """Draw the weights: those of the outputs are small, so that the policy starts uniform."""
+        super().__init__()
+        encoder = Encoder(observation_space, layers, input_scaling(observation_space))
+        self.policy = QNetwork(encoder, replace(layers, dueling=False), actions)
+        self.value = head(encoder.width, layers.stream_hidden, values)
+        orthogonal_(self)
+        for outputs in (self.policy.advantage, self.value):
+            *_, last = (layer for layer in outputs.modules() if isinstance(layer, nn.Linear))
+            nn.init.orthogonal_(last.weight, 0.01)
+
+    def forward(self, observation: Tree) -> tuple[Tensor, Tensor]:
+        """Return logits (B, actions) and values (B, values)."""
+        features = self.policy.encoder(observation)
+        return self.policy.advantage(features), self.value(features)
+
+
+def orthogonal_(module: nn.Module) -> None:
+    """Draw orthogonal weights (Saxe et al. 2014), scaled for ReLU layers; biases are zero."""
+    for layer in module.modules():
+        if isinstance(layer, nn.Linear | nn.Conv2d):
+            nn.init.orthogonal_(layer.weight, math.sqrt(2))
+            assert layer.bias is not None
+            nn.init.zeros_(layer.bias)
 
 
 @dataclass(frozen=True)
@@ -351,7 +382,8 @@ class ChannelsFirst(nn.Module):
         return images.reshape(len(images), self._channels, *images.shape[-2:])
 
 
-def _head(width: int, hidden: int, outputs: int) -> nn.Module:
+def head(width: int, hidden: int, outputs: int) -> nn.Module:
+    """Return a linear map to the outputs, after a ReLU layer of its own if `hidden` has units."""
     if not hidden:
         return nn.Linear(width, outputs)
     return nn.Sequential(nn.Linear(width, hidden), nn.ReLU(), nn.Linear(hidden, outputs))

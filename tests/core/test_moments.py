@@ -14,24 +14,24 @@ def test_batches_add_up_to_numpys_moments(sizes: tuple[int, ...]) -> None:
         moments.update(part)
     assert moments.count == 50
     np.testing.assert_allclose(moments.mean, rows.mean(axis=0), rtol=1e-12)
-    np.testing.assert_allclose(moments.deviation, rows.std(axis=0), rtol=1e-10)
+    np.testing.assert_allclose(moments.std, rows.std(axis=0), rtol=1e-10)
 
 
-def test_bytes_do_not_overflow_and_what_never_changes_has_no_deviation() -> None:
+def test_bytes_do_not_overflow_and_what_never_changes_has_no_std() -> None:
     moments = RunningMoments((2,))
     moments.update(np.full((3, 2), 255, np.uint8))
     moments.update(np.array([[255, 0]], np.uint8))
     np.testing.assert_allclose(moments.mean, [255, 255 * 3 / 4])
-    np.testing.assert_allclose(moments.deviation, np.array([0.0, 255 * np.sqrt(3 / 16)]))
+    np.testing.assert_allclose(moments.std, np.array([0.0, 255 * np.sqrt(3 / 16)]))
 
 
-def test_moments_that_were_saved_go_on_to_the_bit() -> None:
+def test_moments_that_were_saved_resume_to_the_bit() -> None:
     rows = np.random.default_rng(1).normal(size=(20, 4))
     whole, before, after = (RunningMoments((4,)) for _ in range(3))
     whole.update(rows[:13])
     whole.update(rows[13:])
     before.update(rows[:13])
-    after.load(before.arrays())
+    after.load_state(before.state())
     after.update(rows[13:])
-    assert np.array_equal(after.deviation, whole.deviation)
+    assert np.array_equal(after.std, whole.std)
     assert np.array_equal(after.mean, whole.mean)

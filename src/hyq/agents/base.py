@@ -89,22 +89,38 @@ class Agent(nn.Module, ABC):
 
     def state(self) -> dict[str, Tensor]:
         """Return everything the agent depends on, as named tensors."""
-        state = {f"networks.{name}": tensor for name, tensor in self.state_dict().items()}
-        for name, optimizer in self.optimizers().items():
-            moments = flatten(optimizer.state_dict()["state"])
-            state |= {f"optimizers.{name}.{key}": tensor for key, tensor in moments.items()}
-        return state
+        return training_state(self, self.optimizers())
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         """Undo `state`."""
-        self.load_state_dict(subtree("networks", state))
-        for name, optimizer in self.optimizers().items():
-            moments: dict[int, dict[str, Tensor]] = {}
-            for key, tensor in subtree(f"optimizers.{name}", state).items():
-                index, _, part = key.partition(".")
-                moments.setdefault(int(index), {})[part] = tensor
-            groups = optimizer.state_dict()["param_groups"]
-            optimizer.load_state_dict({"state": moments, "param_groups": groups})
+        load_training_state(self, self.optimizers(), state)
+
+
+def training_state(
+    networks: nn.Module, optimizers: Mapping[str, torch.optim.Optimizer]
+) -> dict[str, Tensor]:
+    """Return networks and the moments of their optimisers as named tensors."""
+    state = {f"networks.{name}": tensor for name, tensor in networks.state_dict().items()}
+    for name, optimizer in optimizers.items():
+        moments = flatten(optimizer.state_dict()["state"])
+        state |= {f"optimizers.{name}.{key}": tensor for key, tensor in moments.items()}
+    return state
+
+
+def load_training_state(
+    networks: nn.Module,
+    optimizers: Mapping[str, torch.optim.Optimizer],
+    state: Mapping[str, Tensor],
+) -> None:
+    """Undo `training_state`."""
+    networks.load_state_dict(subtree("networks", state))
+    for name, optimizer in optimizers.items():
+        moments: dict[int, dict[str, Tensor]] = {}
+        for key, tensor in subtree(f"optimizers.{name}", state).items():
+            index, _, part = key.partition(".")
+            moments.setdefault(int(index), {})[part] = tensor
+        groups = optimizer.state_dict()["param_groups"]
+        optimizer.load_state_dict({"state": moments, "param_groups": groups})
 
 
 @dataclass(frozen=True)

@@ -306,7 +306,7 @@ class Distillation:
         """Centre and scale every pixel by what has been seen of it, and clip."""
         rows = frames.astype(np.float32)
         rows -= self.seen.mean.astype(np.float32)
-        rows *= (1 / np.maximum(self.seen.deviation, SMALLEST_DEVIATION)).astype(np.float32)
+        rows *= (1 / np.maximum(self.seen.std, SMALLEST_DEVIATION)).astype(np.float32)
         return np.clip(rows, -FURTHEST, FURTHEST, out=rows)
 
     def novelty(self, frames: Array) -> tuple[FloatArray, FloatArray]:
@@ -327,12 +327,12 @@ class Distillation:
     def arrays(self) -> dict[str, Array]:
         """Copy the state out. The target is drawn from the seed and never changes."""
         state = {f"predictor.{name}": array for name, array in self._predictor.arrays().items()}
-        return state | {f"seen.{name}": array for name, array in self.seen.arrays().items()}
+        return state | {f"seen.{name}": array for name, array in self.seen.state().items()}
 
     def load(self, arrays: Mapping[str, Array]) -> None:
         """Take a state that `arrays` gave."""
         self._predictor.load(below("predictor", arrays))
-        self.seen.load(below("seen", arrays))
+        self.seen.load_state(below("seen", arrays))
 
 
 class BonusScale:
@@ -355,16 +355,16 @@ class BonusScale:
             self._sum = self._gamma * self._sum + errors
             sums[t] = self._sum
         self._moments.update(sums.ravel())
-        return novelty / max(float(self._moments.deviation), 1e-8)
+        return novelty / max(float(self._moments.std), 1e-8)
 
     def arrays(self) -> dict[str, Array]:
         """Copy the state out."""
-        return {"sum": self._sum.copy(), **self._moments.arrays()}
+        return {"sum": self._sum.copy(), **self._moments.state()}
 
     def load(self, arrays: Mapping[str, Array]) -> None:
         """Take a state that `arrays` gave."""
         self._sum = arrays["sum"].copy()
-        self._moments.load(arrays)
+        self._moments.load_state(arrays)
 
 
 @dataclass(frozen=True)

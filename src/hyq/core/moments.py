@@ -1,4 +1,4 @@
-"""Mean and deviation of a stream of data, of which nothing is kept."""
+"""Mean and std of a stream of data, of which nothing is kept."""
 
 from collections.abc import Mapping
 
@@ -15,14 +15,14 @@ class RunningMoments:
     """
 
     def __init__(self, shape: tuple[int, ...] = ()) -> None:
-        """Begin with no rows of `shape`: mean zero, deviation zero."""
+        """Begin with no rows of `shape`: mean zero, std zero."""
         self.count = 0
         self.mean: FloatArray = np.zeros(shape)
         self._squares: FloatArray = np.zeros(shape)
         """Sum of squared distances from the mean."""
 
     @property
-    def deviation(self) -> FloatArray:
+    def std(self) -> FloatArray:
         """The standard deviation (of the population, as `np.std` has it)."""
         return np.sqrt(self._squares / max(self.count, 1))
 
@@ -39,15 +39,15 @@ class RunningMoments:
         self.mean = self.mean + distance * (len(rows) / total)
         self.count = total
 
-    def arrays(self) -> dict[str, Array]:
-        """Copy the state out."""
+    def state(self) -> dict[str, Array]:
+        """Return the moments as arrays."""
         return {
             "count": np.array(self.count),
             "mean": np.array(self.mean),
             "squares": np.array(self._squares),
         }
 
-    def load(self, arrays: Mapping[str, Array]) -> None:
-        """Take a state that `arrays` gave."""
-        self.count = int(arrays["count"])
-        self.mean, self._squares = arrays["mean"].copy(), arrays["squares"].copy()
+    def load_state(self, state: Mapping[str, Array]) -> None:
+        """Undo `state`."""
+        self.count = int(state["count"])
+        self.mean, self._squares = state["mean"].copy(), state["squares"].copy()
