@@ -9,12 +9,14 @@ from typing import Any
 
 import gymnasium as gym
 
-from hyq.agents.base import Agent, Loss, OptimizerConfig
+from hyq.agents import ppo_rnd
+from hyq.agents.base import Loss, OptimizerConfig
 from hyq.agents.bc import BC, BCConfig
 from hyq.agents.cql import CQLConfig
 from hyq.agents.dqfd import DQfDConfig, dqfd_loss
 from hyq.agents.hyq_dqn import HyQ, HyQConfig
 from hyq.agents.iql import IQL, IQLConfig
+from hyq.agents.ppo_rnd import RNDConfig, RNDTrainer, build_rnd
 from hyq.collector import (
     Collector,
     EpsilonGreedy,
@@ -46,75 +48,6 @@ from hyq.trainer import (
 UNIFORM = (0.0, 1e-3)
 """(exponent, epsilon) of a replay without priorities."""
 
-
-@dataclass(frozen=True)
-class Algorithm:
-    """What learns, and from what."""
-
-    summary: str
-    agent: Callable[..., Agent]
-    config: type[Any]
-    """Its own settings."""
-    acts: bool = True
-    uses_data: bool = True
-    loss: Loss | None = None
-    """In place of the agent's own."""
-    one_step: bool = False
-    """Whether its loss needs single-step rows beside n-step ones."""
-    defaults: Mapping[str, Any] = field(default_factory=dict)
-    """Settings that are others than usual, whatever the preset says."""
-
-    @property
-    def groups(self) -> tuple[type[Any], ...]:
-        """The configs that hold all its settings."""
-        learns_values = self.config is not BCConfig
-        parts: dict[type[Any], bool] = {
-            self.config: True,
-            OnlineConfig: self.acts,
-            HybridConfig: self.acts and self.uses_data,
-            UpdatesConfig: not self.acts,
-            TrainerConfig: True,
-            OfflineConfig: self.uses_data and learns_values,
-            ReturnConfig: learns_values,
-            ExplorationConfig: self.acts,
-            PreprocessingConfig: True,
-            NetworkConfig: True,
-            OptimizerConfig: True,
-        }
-        return tuple(group for group, used in parts.items() if used)
-
-
-ALGORITHMS: dict[str, Algorithm] = {
-    "hyq": Algorithm(
-        "Hy-Q: Q-learning on offline data and its own experience together", HyQ, HyQConfig
-    ),
-    "dqn": Algorithm("Q-learning without offline data", HyQ, HyQConfig, uses_data=False),
-    "offline-dqn": Algorithm("Q-learning on offline data alone", HyQ, HyQConfig, acts=False),
-    "dqfd": Algorithm(
-        "deep Q-learning from demonstrations: the data is taken for an expert's",
-        HyQ,
-        DQfDConfig,
-        loss=dqfd_loss,
-        one_step=True,
-        defaults={"n_step": 10, "n_step_offline": 10, "weight_decay": 1e-5, "cql_weight": 0.0},
-    ),
-    "cql": Algorithm(
-        "conservative Q-learning on offline data alone",
-        HyQ,
-        CQLConfig,
-        acts=False,
-        defaults={"cql_weight": 1.0, "priority_offline": UNIFORM},
-    ),
-    "iql": Algorithm(
-        "implicit Q-learning on offline data alone",
-        IQL,
-        IQLConfig,
-        acts=False,
-        defaults={"priority_offline": UNIFORM},
-    ),
-    "bc": Algorithm("behaviour cloning of offline data", BC, BCConfig, acts=False),
-}
-"""Every off-policy algorithm."""
 
 PAPER_MONTEZUMA: dict[str, Any] = {
     "online_steps": 20_000_000,
@@ -190,6 +123,88 @@ paper's table with a small network on small images, and as many rows for a step 
 minibatches."""
 
 
+@dataclass(frozen=True)
+class Algorithm:
+    """What learns, and from what."""
+
+    summary: str
+    agent: Callable[..., Any]
+    """What makes the agent; of RND, the whole training."""
+    config: type[Any]
+    """Its own settings."""
+    acts: bool = True
+    uses_data: bool = True
+    loss: Loss | None = None
+    """In place of the agent's own."""
+    one_step: bool = False
+    """Whether its loss needs single-step rows beside n-step ones."""
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    """Settings that are others than usual, whatever the preset says."""
+    presets: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: PRESETS)
+    """Named settings to start from."""
+
+    @property
+    def groups(self) -> tuple[type[Any], ...]:
+        """The configs that hold all its settings."""
+        if self.config is RNDConfig:
+            return RNDConfig, PreprocessingConfig
+        learns_values = self.config is not BCConfig
+        parts: dict[type[Any], bool] = {
+            self.config: True,
+            OnlineConfig: self.acts,
+            HybridConfig: self.acts and self.uses_data,
+            UpdatesConfig: not self.acts,
+            TrainerConfig: True,
+            OfflineConfig: self.uses_data and learns_values,
+            ReturnConfig: learns_values,
+            ExplorationConfig: self.acts,
+            PreprocessingConfig: True,
+            NetworkConfig: True,
+            OptimizerConfig: True,
+        }
+        return tuple(group for group, used in parts.items() if used)
+
+
+ALGORITHMS: dict[str, Algorithm] = {
+    "hyq": Algorithm(
+        "Hy-Q: Q-learning on offline data and its own experience together", HyQ, HyQConfig
+    ),
+    "dqn": Algorithm("Q-learning without offline data", HyQ, HyQConfig, uses_data=False),
+    "offline-dqn": Algorithm("Q-learning on offline data alone", HyQ, HyQConfig, acts=False),
+    "dqfd": Algorithm(
+        "deep Q-learning from demonstrations: the data is taken for an expert's",
+        HyQ,
+        DQfDConfig,
+        loss=dqfd_loss,
+        one_step=True,
+        defaults={"n_step": 10, "n_step_offline": 10, "weight_decay": 1e-5, "cql_weight": 0.0},
+    ),
+    "cql": Algorithm(
+        "conservative Q-learning on offline data alone",
+        HyQ,
+        CQLConfig,
+        acts=False,
+        defaults={"cql_weight": 1.0, "priority_offline": UNIFORM},
+    ),
+    "iql": Algorithm(
+        "implicit Q-learning on offline data alone",
+        IQL,
+        IQLConfig,
+        acts=False,
+        defaults={"priority_offline": UNIFORM},
+    ),
+    "bc": Algorithm("behaviour cloning of offline data", BC, BCConfig, acts=False),
+    "rnd": Algorithm(
+        "PPO with the prediction error of a random network as a bonus, without offline data",
+        build_rnd,
+        RNDConfig,
+        uses_data=False,
+        presets=ppo_rnd.PRESETS,
+    ),
+}
+"""Every algorithm; all but RND learn off-policy, in one loop."""
+
+
 class Configs:
     """The configs of one run, found by their type."""
 
@@ -231,15 +246,16 @@ def configure(
     is given and not used raises.
     """
     groups = setting_groups(algorithm)
-    if preset not in PRESETS:
-        raise HyqError(f"no preset {preset!r}: choose from {', '.join(PRESETS)}")
+    about = ALGORITHMS[algorithm]
+    if preset not in about.presets:
+        raise HyqError(f"no preset {preset!r}: choose from {', '.join(about.presets)}")
     for name in settings or {}:
         if name not in groups:
             known = any(name in setting_groups(other) for other in ALGORITHMS)
             what = f"{algorithm} does not use the setting" if known else "unknown setting"
             raise HyqError(f"{what} {name!r}: leave it out (it has {', '.join(sorted(groups))})")
-    merged = {**PRESETS[preset], **ALGORITHMS[algorithm].defaults, **(settings or {})}
-    parts: dict[type[Any], dict[str, Any]] = {g: {} for g in ALGORITHMS[algorithm].groups}
+    merged = {**about.presets[preset], **about.defaults, **(settings or {})}
+    parts: dict[type[Any], dict[str, Any]] = {g: {} for g in about.groups}
     for name, value in merged.items():
         if name in groups:
             parts[groups[name]][name] = value
@@ -257,7 +273,7 @@ def build(
     network: NetworkFactory | None = None,
     loss: Loss | None = None,
     offline_share: OfflineShare | None = None,
-) -> Trainer:
+) -> Trainer | RNDTrainer:
     """Put the parts of an algorithm together; raise before time is spent where they do not fit.
 
     Args:
@@ -272,6 +288,10 @@ def build(
         offline_share: A user's own rule, in place of beta's.
     """
     about = ALGORITHMS[algorithm]
+    if about.config is RNDConfig:
+        if env is None or network or loss or offline_share:
+            raise HyqError("rnd acts in an environment, with its own networks, loss and no data")
+        return build_rnd(configs.get(RNDConfig), configs.get(PreprocessingConfig), env, streams)
     if about.uses_data and dataset is None:
         raise HyqError(f"{algorithm} learns from offline data: give some, or take algorithm dqn")
     if env is not None:

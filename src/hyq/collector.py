@@ -64,15 +64,11 @@ class Preprocessing:
         )
 
     def _frame_space(self, space: gym.Space[Any]) -> gym.Space[Any]:
-        if not isinstance(
-            space, gym.spaces.Box | gym.spaces.MultiBinary | gym.spaces.MultiDiscrete
-        ):
+        if not isinstance(space, gym.spaces.Box):
             raise HyqError(
                 f"observations must be arrays or dictionaries of arrays, not {space}: wrap the "
                 "environment, for instance in gymnasium.wrappers:FlattenObservation"
             )
-        if not isinstance(space, gym.spaces.Box):
-            return space
         low, high = (
             downsample(bound[None], self.config.downsample)[0] for bound in (space.low, space.high)
         )

@@ -69,10 +69,13 @@ change would otherwise drown all others when they do."""
 
 def is_image(space: gym.Space[Any]) -> bool:
     """Tell images of bytes from anything else."""
+    return space.dtype == np.uint8 and len(space.shape or ()) >= 2 and _side(space) >= SMALLEST_SIDE
+
+
+def _side(space: gym.Space[Any]) -> int:
+    """Return the smaller side of images."""
     shape = space.shape or ()
-    if space.dtype != np.uint8 or len(shape) < 2:
-        return False
-    return min(shape[-3:-1] if colours_last(shape) else shape[-2:]) >= SMALLEST_SIDE
+    return min(shape[-3:-1] if colours_last(shape) else shape[-2:])
 
 
 def default_layers(observation_space: gym.Space[Any]) -> Layers:
@@ -80,7 +83,7 @@ def default_layers(observation_space: gym.Space[Any]) -> Layers:
     images = [space for space in leaves(space_tree(observation_space)) if is_image(space)]
     if not images:
         return NETWORKS["mlp"]
-    return NATURE if min(min(space.shape[-2:]) for space in images) >= 64 else SMALL
+    return NATURE if min(_side(space) for space in images) >= 64 else SMALL
 
 
 class InputScaling(nn.Module):

@@ -334,10 +334,10 @@ class Trainer:
         parts: dict[str, Any] = {
             "counts": np.array([self.online_steps, self.updates, self._reports]),
             "running": np.stack([self._predicted, self._return, self._discount]),
-            "sums": self._sums,
+            "sums": {name: total.copy() for name, total in self._sums.items()},
             "episodes": np.array(self._episodes, np.float64).reshape(-1, 3),
             "beginning": self._beginning.copy(),
-            "agent": {name: t.cpu().numpy() for name, t in self.agent.state().items()},
+            "agent": {n: t.cpu().numpy().copy() for n, t in self.agent.state().items()},
         }
         for name, source in (("offline", self.sampler.offline), ("online", self.sampler.online)):
             if source is not None:
