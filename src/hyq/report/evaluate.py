@@ -121,7 +121,7 @@ def _print_judged(path: Path, data: Path, replicates: int, gamma: float | None, 
             replicates=replicates,
             seed=seed,
             updates=UPDATES,
-            told=lambda updates: bar.update(task, completed=updates),
+            progress=lambda updates: bar.update(task, completed=updates),
         )
     table = Table(title=f"{path} on {data}", title_justify="left", show_header=False)
     table.add_row("estimated return", f"{result.value.value:.4g}, discounted by {discount:g}")
