@@ -76,7 +76,7 @@ def test_no_affine_policy_found_by_search_beats_riccati() -> None:
         gain, offset = parameters[:size].reshape(shape), parameters[size:].reshape(2, 2)
         return -system.policy_value(gain, offset)
 
-    found = minimize(cost, np.full(size + 4, 0.3), algorithm="BFGS")
+    found = minimize(cost, np.full(size + 4, 0.3), method="BFGS")
     assert -found.fun == pytest.approx(system.optimal_value(), abs=1e-6)
     np.testing.assert_allclose(found.x[:size].reshape(shape), system.riccati().gain, atol=1e-3)
 

@@ -18,7 +18,7 @@ from hyq.core.errors import HyqError
 from hyq.core.types import Array, FloatArray, IntArray
 from hyq.coverage.policy import SavedPolicy
 from hyq.coverage.scan import is_index
-from hyq.data.dataset import StepView
+from hyq.data.steps import StepView
 from hyq.fqi.block import BlockFunction
 from hyq.fqi.mlp import MLPFunction
 

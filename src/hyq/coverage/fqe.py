@@ -23,7 +23,8 @@ from hyq.coverage.estimate import NORMAL_95, Interval
 from hyq.coverage.features import FeatureKind, Features, features_for, fitting_features
 from hyq.coverage.policy import SavedPolicy, load_policy
 from hyq.coverage.scan import is_index
-from hyq.data.dataset import Dataset, StepView
+from hyq.data.dataset import Dataset
+from hyq.data.steps import StepView
 from hyq.rollout import Policy
 
 _SHRINK = 1e-6

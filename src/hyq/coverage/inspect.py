@@ -35,7 +35,8 @@ from hyq.coverage.scan import (
 from hyq.coverage.support import unsupported
 from hyq.coverage.verdict import findings, verdict
 from hyq.data.columns import described, first_column
-from hyq.data.dataset import Dataset, StepView
+from hyq.data.dataset import Dataset
+from hyq.data.steps import StepView
 from hyq.rollout import VectorEnv, lockstep
 
 FEWEST_EPISODES = 10
