@@ -164,7 +164,7 @@ def test_wrappers_of_the_logs_are_named_where_the_environment_lacks_them() -> No
     brief: dict[str, Any] = {"online_steps": 64, "evaluation_episodes": 0}
     with pytest.raises(hyq.HyqError, match=r"shape \(4,\).*data was made with wrappers some:Wra"):
         hyq.train("MountainCar-v0", wrapped, **brief)
-    with pytest.raises(hyq.HyqError, match=r"shape \(4,\).*give logs of this environment"):
+    with pytest.raises(hyq.HyqError, match=r"shape \(4,\).*give data of this environment"):
         hyq.train("MountainCar-v0", logs, **brief)
 
 

@@ -127,7 +127,7 @@ def test_what_cannot_be_evaluated_is_refused() -> None:
     policy, logs = always(1), walk(0, episodes=12)
     with pytest.raises(HyqError, match="shape"):
         deep_evaluation(always(1, (2,)), logs)
-    with pytest.raises(HyqError, match="pictures"):
+    with pytest.raises(HyqError, match="images"):
         deep_evaluation(always(1, PICTURES, SEES), logs)
     with pytest.raises(HyqError, match="episodes"):
         deep_evaluation(policy, walk(0, episodes=9))
@@ -157,7 +157,7 @@ def test_from_the_shell(
     assert "neither --env" in capsys.readouterr().err
     always(1, PICTURES, SEES).save(tmp_path / "sees")
     assert main(["evaluate", str(tmp_path / "sees"), "--data", "nowhere"]) == 2
-    assert "pictures" in capsys.readouterr().err
+    assert "images" in capsys.readouterr().err
     rows = Transitions(np.zeros(4), np.zeros(4, int), np.ones(4), np.ones(4), np.zeros(4))
     Dataset.from_transitions(rows, np.zeros(4, int), {}).save(tmp_path / "tuples")
     assert main([*words[:-1], str(tmp_path / "tuples")]) == 2

@@ -457,7 +457,7 @@ def write(path: Path, **columns: Array) -> None:
     [
         ("reward", np.zeros(400), "No transition has a reward"),
         ("terminated", np.ones(400), "Every transition is terminated"),
-        ("terminated", np.arange(400) < 5, "goes on"),
+        ("terminated", np.arange(400) < 5, "their episode continues"),
         ("terminated", np.zeros(400), "No transition is terminated"),
         ("action", np.zeros(400, int), "At 2 of 2 steps nearly all logged actions are the same"),
         ("observation", np.ones((400, 3)), "of the next observations are unlike any"),

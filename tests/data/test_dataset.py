@@ -401,6 +401,8 @@ def test_every_row_without_order_keeps_its_own_next_observation(kind: str) -> No
         ({"reward": np.zeros(5)}, "'reward' has 5 rows"),
         ({"terminated": np.zeros(7)}, "'terminated' has 7 rows"),
         ({"timestep": None, "action": np.zeros(7, int)}, "'action' has 7 rows"),
+        ({"observation": {}}, "at least one key"),
+        ({"observation": np.zeros((0, 40, 40), np.uint8)}, "the dataset is empty"),
         ({"action": np.zeros(6, bool)}, r"truth values: .*\.astype\(int\)"),
         ({"action": np.array(["a"] * 6)}, "'action' holds <U1: store plain numbers"),
         (

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hyq.report.episodes import EpisodesInspection, verdict
+from hyq.report.evaluate import evaluate
 
 from hyq.core.errors import HyqError
 from hyq.coverage.estimate import Interval
@@ -18,8 +20,6 @@ from hyq.envs.combination_lock import LockSpec
 from hyq.experts.lock import lock_dataset
 from hyq.models.networks import InputScaling, Network, NetworkSpec
 from hyq.models.policy import DeepPolicy
-from hyq.report.episodes import EpisodesInspection, verdict
-from hyq.report.evaluate import evaluate
 from hyq.report.inspect import _ranking, data_inspect
 from hyq.report.theory import curve, read_rows, report_theory, reproduce_theory, slope
 from hyq.runs import lock_coverage, theory

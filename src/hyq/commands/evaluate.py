@@ -126,7 +126,7 @@ def _evaluate_on_data(
             replicates=replicates,
             seed=seed,
             updates=UPDATES,
-            told=lambda updates: bar.update(task, completed=updates),
+            progress=lambda updates: bar.update(task, completed=updates),
         )
     table = Table(title=f"{path} on {data}", title_justify="left", show_header=False)
     table.add_row("estimated return", f"{result.value.value:.4g}, discounted by {discount:g}")

@@ -9,7 +9,7 @@ data's are as nu, is
 
 which is 1 for data of the policy's own and sqrt(1 / p) for data of which only a share p is. It is
 estimated without flattering: visits come from two groups of the best episodes, which makes the
-square unbiased, and the data they are held against is without both groups. Episodes that a policy
+square unbiased, and the data they are compared with is without both groups. Episodes that a policy
 has played for the purpose take the place of the best where it is the policy that is asked about.
 
 The sum can only be over the x that this data has. The share of visits that it leaves out is known
@@ -34,7 +34,7 @@ import numpy as np
 
 from hyq.core.errors import HyqError
 from hyq.core.types import Array, BoolArray, FloatArray, IntArray
-from hyq.coverage.estimate import FOLDS, Interval
+from hyq.coverage.estimate import FOLDS, Interval, jackknife_std
 from hyq.coverage.inspection import UNSUPPORTED_LIMIT
 from hyq.coverage.scan import is_index, row_hashes
 from hyq.coverage.verdict import BEST_SHARE, THIN
@@ -53,7 +53,7 @@ OUTLIERS = 0.01
 """Share at either end that no bin is stretched for."""
 PILOT_ROWS = 20_000
 FEWEST_BEST = 3
-"""Episodes that an estimate needs: two for the visits and one to hold them against."""
+"""Episodes that an estimate needs: two for the visits and one to compare them with."""
 MOST_UNSEEN = 0.5
 """Share of unseen visits above which the rest says nothing about the whole."""
 DISCOUNT = 0.99
@@ -305,9 +305,7 @@ def cell_coverage(data: CellData, best: Best) -> CellCoverage:
     without = np.array(
         [np.nanmean(np.delete(np.delete(squares, g, 0), g, 1)) for g in range(len(groups))]
     )
-    square = float(np.nanmean(squares))
-    std = jackknife_std(np.sqrt(without))
-    transfer = Interval.of(math.sqrt(square), std)
+    transfer = Interval.of(math.sqrt(np.nanmean(squares)), jackknife_std(np.sqrt(without)))
     untried = [
         _untried([best.places[key] for key in group], best.actions, place[good + others > of_group])
         for group, of_group in zip(groups, own, strict=True)
@@ -337,15 +335,9 @@ def _as_many(good: FloatArray, left_out: FloatArray) -> FloatArray:
     return rest * (good.sum() / rest.sum()) if rest.sum() else rest
 
 
-def jackknife_std(without: FloatArray) -> float:
-    """Return the standard deviation of an estimate, given it with each group left out."""
-    groups = len(without)
-    return float(np.sqrt((groups - 1) / groups * np.sum((without - without.mean()) ** 2)))
-
-
 @dataclass(frozen=True)
 class Comparison:
-    """One dataset held against the next better one, on the same best episodes."""
+    """One dataset compared with the next better one, on the same best episodes."""
 
     better: str
     worse: str

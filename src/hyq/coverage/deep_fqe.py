@@ -1,15 +1,15 @@
 """Fitted Q evaluation of a deep policy: what it would earn, from logged episodes, with an interval.
 
-A network learns the value of acting as the logs did and as the policy would from then on:
+A network learns the value of acting as the data did and as the policy would from then on:
 
     q(s_t, a_t) <- r_t + ... + gamma^(n-1) r_(t+n-1) + gamma^n q'(s_(t+n), pi(s_(t+n)))
     value = E_{first states of the logged episodes} q'(s, pi(s))
 
 (Le et al. 2019, https://arxiv.org/abs/1903.08738). q' follows q slowly. Step t + n is the first
-after t where the logs leave the policy, so that what it would have done too is taken as it was
+after t where the data leaves the policy, so that what it would have done too is taken as it was
 logged and not as q' guesses it: Retrace with lambda = 1 (Munos et al. 2016,
-https://arxiv.org/abs/1606.02647) for a policy without chance. Values go on where an episode was cut
-off and end where it terminated.
+https://arxiv.org/abs/1606.02647) for a policy without chance. Values continue where an episode was
+truncated and end where it terminated.
 
 Each of several networks learns from whole episodes drawn with replacement, and they begin at values
 spread evenly over all that is possible. Their spread makes the interval: it shows what the episodes
@@ -50,7 +50,7 @@ FEWEST_EPISODES = 10
 ORDINARY = 0.99
 """Share of the logged transitions that have one of another episode as near as is asked for."""
 LEAST_INSIDE = 0.95
-"""Share of its time that a supported policy spends where the logs are."""
+"""Share of its time that a supported policy spends where the data is."""
 WIDER = 2.0
 """How much wider the interval is than the networks' spread alone makes it.
 
@@ -64,7 +64,7 @@ WIDEST = 0.5
 
 @dataclass(frozen=True)
 class DeepEvaluation:
-    """The discounted value of a deep policy, judged from data."""
+    """The discounted value of a deep policy, estimated from data."""
 
     value: Interval
     networks: FloatArray
@@ -88,61 +88,65 @@ class DeepEvaluation:
         if self.inside < LEAST_INSIDE:
             found.append("the policy leaves what was logged, and values there are guesses")
         if self.value.high - self.value.low > WIDEST * (high - low):
-            found.append("the networks disagree: the logs do not decide the value")
+            found.append("the networks disagree: the data does not decide the value")
         return tuple(found)
 
 
 def deep_evaluation(
     policy: DeepPolicy,
-    logs: Dataset,
+    dataset: Dataset,
     *,
     gamma: float = GAMMA,
     replicates: int = 8,
     updates: int = UPDATES,
     seed: int = 0,
-    told: Callable[[int], None] = lambda updates: None,
+    progress: Callable[[int], None] = lambda updates: None,
 ) -> DeepEvaluation:
     """Evaluate `policy` on logged episodes with so many networks.
 
-    `told` hears how many updates are done.
+    `progress` is called with the number of updates done.
     """
-    _check(policy, logs, gamma, replicates, updates)
-    rows = _Rows.of(policy, logs, gamma)
+    _check(policy, dataset, gamma, replicates, updates)
+    rows = _Rows.of(policy, dataset, gamma)
     streams = Streams(seed)
-    networks = _learned(rows, replicates, updates, streams, told)
-    deviation = WIDER * networks.std(ddof=1) * student.ppf(0.975, replicates - 1)
+    networks = _learned(rows, replicates, updates, streams, progress)
+    margin = WIDER * networks.std(ddof=1) * student.ppf(0.975, replicates - 1)
     middle = networks.mean()
-    value, low, high = np.clip([middle, middle - deviation, middle + deviation], *rows.possible)
+    value, low, high = np.clip([middle, middle - margin, middle + margin], *rows.possible)
     return DeepEvaluation(
         Interval(float(value), float(low), float(high)),
         networks,
         rows.possible,
         float((rows.action == rows.own_action).mean()),
         _inside(rows, gamma),
-        bool(np.ptp(rows.reward) == 0 and not logs.terminated.any()),
+        bool(np.ptp(rows.reward) == 0 and not dataset.terminated.any()),
     )
 
 
 def check_sees_vectors(policy: DeepPolicy) -> None:
-    """Refuse a policy that sees pictures: near and far among those would have to be learned."""
+    """Raise for a policy that sees images: near and far among those would have to be learned."""
     if policy.network.spec.convolutions:
-        raise HyqError("policies that see pictures are not judged from data: let them play")
+        raise HyqError("policies that see images are not evaluated from data: let them play")
 
 
-def _check(policy: DeepPolicy, logs: Dataset, gamma: float, replicates: int, updates: int) -> None:
-    """Refuse what cannot be evaluated, before time is spent."""
+def _check(
+    policy: DeepPolicy, dataset: Dataset, gamma: float, replicates: int, updates: int
+) -> None:
+    """Raise for what cannot be evaluated, before time is spent."""
     check_sees_vectors(policy)
     network = policy.network
-    shape = only_column(logs.observation).shape[1:]
+    shape = only_column(dataset.observation).shape[1:]
     if shape != network.shape:
-        raise HyqError(f"the logs' observations have shape {shape}, the policy's {network.shape}")
-    first, last = policy.first_action, policy.first_action + network.actions - 1
-    low, high = int(logs.action.min()), int(logs.action.max())
-    if low < first or high > last:
-        raise HyqError(f"the logs have actions {low} to {high}, the policy {first} to {last}")
-    if len(logs.length) < FEWEST_EPISODES:
         raise HyqError(
-            f"resampling needs at least {FEWEST_EPISODES} episodes, got {len(logs.length)}"
+            f"the dataset's observations have shape {shape}, the policy's {network.shape}"
+        )
+    first, last = policy.first_action, policy.first_action + network.actions - 1
+    low, high = int(dataset.action.min()), int(dataset.action.max())
+    if low < first or high > last:
+        raise HyqError(f"the dataset has actions {low} to {high}, the policy {first} to {last}")
+    if dataset.num_episodes < FEWEST_EPISODES:
+        raise HyqError(
+            f"resampling needs at least {FEWEST_EPISODES} episodes, got {dataset.num_episodes}"
         )
     if not 0 <= gamma < 1:
         raise HyqError(f"gamma must lie in [0, 1), got {gamma}")
@@ -170,7 +174,7 @@ class _Rows:
     first: IntArray
     """The first transition of each episode."""
     earned: FloatArray
-    """Discounted, until the logs leave the policy, or end."""
+    """Discounted, until the data leaves the policy, or end."""
     discount: FloatArray
     """Of what follows from there."""
     onward: IntArray
@@ -183,23 +187,23 @@ class _Rows:
         return self.own[self.at]
 
     @classmethod
-    def of(cls, policy: DeepPolicy, logs: Dataset, gamma: float) -> "_Rows":
-        """Let the policy see every logged observation once, and follow the logs back."""
-        observation = np.asarray(logs.observation)
+    def of(cls, policy: DeepPolicy, dataset: Dataset, gamma: float) -> "_Rows":
+        """Let the policy see every logged observation once, and follow the episodes back."""
+        observation = np.asarray(dataset.observation)
         scaling = InputScaling.standard(observation)
         seen = ((observation - scaling.shift) * scaling.scale).reshape(len(observation), -1)
         own = np.asarray(policy.act(observation)) - policy.first_action
-        episode = np.repeat(np.arange(len(logs.length)), logs.length)
-        at = np.arange(len(logs)) + episode
-        ends = np.cumsum(logs.length)
-        over = np.zeros(len(logs), np.bool_)
-        over[ends[logs.terminated] - 1] = True
-        action = logs.action.astype(np.int64) - policy.first_action
-        goes_on = own[at] == action
-        goes_on[ends - logs.length] = False  # no transition leads into the first of an episode
-        reward = logs.reward.astype(np.float64)
+        episode = np.repeat(np.arange(dataset.num_episodes), dataset.length)
+        at = np.arange(len(dataset)) + episode
+        ends = np.cumsum(dataset.length)
+        over = np.zeros(len(dataset), np.bool_)
+        over[ends[dataset.terminated] - 1] = True
+        action = dataset.action.astype(np.int64) - policy.first_action
+        continued = own[at] == action
+        continued[ends - dataset.length] = False  # no transition leads into the first of an episode
+        reward = dataset.reward.astype(np.float64)
         earned, discount, onward = reward.copy(), gamma * (1.0 - over), at + 1
-        for row in np.flatnonzero(goes_on)[::-1] - 1:
+        for row in np.flatnonzero(continued)[::-1] - 1:
             earned[row] += gamma * earned[row + 1]
             discount[row] = gamma * discount[row + 1]
             onward[row] = onward[row + 1]
@@ -213,7 +217,7 @@ class _Rows:
             reward,
             over,
             episode,
-            ends - logs.length,
+            ends - dataset.length,
             earned,
             discount,
             onward,
@@ -226,7 +230,7 @@ def _learned(
     replicates: int,
     updates: int,
     streams: Streams,
-    told: Callable[[int], None],
+    progress: Callable[[int], None],
 ) -> FloatArray:
     """Train the networks side by side and return the value that each gives the policy.
 
@@ -261,7 +265,7 @@ def _learned(
         with torch.no_grad():
             for behind, part in zip(slow, q, strict=True):
                 behind.lerp_(part, FOLLOW)
-        told(update + 1)
+        progress(update + 1)
     start = rows.at[rows.first]
     everywhere = np.tile(start, (replicates, 1))
     with torch.no_grad():
@@ -293,7 +297,7 @@ def _values(parts: list[torch.Tensor], seen: torch.Tensor, action: IntArray) -> 
 def _inside(rows: _Rows, gamma: float) -> float:
     """Follow the policy from one logged transition to the nearest, and see how far that goes.
 
-    From where a transition ends the policy goes on with the nearest one that takes its action.
+    From where a transition ends the policy continues with the nearest one that takes its action.
     It has left the data where none is near: where 99% of the logged transitions are nearer to one
     of another episode with the same action.
     """
@@ -310,12 +314,12 @@ def _inside(rows: _Rows, gamma: float) -> float:
         distance[here], found = trees[a].query(rows.seen[here])
         nearest[here] = mine[found]
     left = distance > np.quantile(apart, ORDINARY)
-    following = rows.at + 1
+    ends = rows.at + 1
     inside = total = np.ones(len(taken))
     for _ in range(math.ceil(math.log(0.01) / math.log(gamma)) if gamma else 1):
-        ahead = np.where(left[following], 0.0, inside[nearest[following]])
+        ahead = np.where(left[ends], 0.0, inside[nearest[ends]])
         inside = 1 + gamma * np.where(rows.over, 0.0, ahead)
-        ahead = np.where(left[following], 1 / (1 - gamma), total[nearest[following]])
+        ahead = np.where(left[ends], 1 / (1 - gamma), total[nearest[ends]])
         total = 1 + gamma * np.where(rows.over, 0.0, ahead)
     first = rows.at[rows.first]
     stays = np.where(left[first], 0.0, inside[nearest[first]])

@@ -229,8 +229,12 @@ def _jackknife(estimates: FloatArray) -> tuple[float, float]:
     value = FOLDS * full - (FOLDS - 1) * float(rest.mean())
     if value < full / 2:
         return full, math.inf
-    variance = (FOLDS - 1) / FOLDS * float(np.square(rest - rest.mean()).sum())
-    return value, _STUDENT**2 * variance
+    return value, (_STUDENT * jackknife_std(rest)) ** 2
+
+
+def jackknife_std(without: FloatArray) -> float:
+    """Return the standard deviation of an estimate, given it with each group left out."""
+    return math.sqrt(len(without) - 1) * float(without.std())
 
 
 def _worst_condition(steps: Sequence[StepCoverage]) -> Interval:

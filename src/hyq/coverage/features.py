@@ -6,7 +6,7 @@ matrix of 12,900 x 12,900. Where observations are indices of states a group is a
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -17,6 +17,8 @@ from torch.nn.functional import linear, relu
 from hyq.core.errors import HyqError
 from hyq.core.types import Array, FloatArray, IntArray
 from hyq.coverage.policy import SavedPolicy
+from hyq.coverage.scan import is_index
+from hyq.data.steps import StepView
 from hyq.fqi.block import BlockFunction
 from hyq.fqi.mlp import MLPFunction
 
@@ -49,11 +51,38 @@ class Features:
 
 
 def check_pairs(states: int, actions: int) -> None:
-    """Refuse more pairs of a state and an action than there are numbers for."""
+    """Raise for more pairs of a state and an action than there are numbers for."""
     if states * actions >= 2**63:
         raise HyqError(
             f"states go up to {states - 1}: number them from 0 on, or log what they look like"
         )
+
+
+PILOT = 1000
+"""Rows of a dataset that features are scaled by."""
+
+
+def features_for(
+    kind: FeatureKind,
+    view: StepView,
+    observations: Sequence[Array],
+    actions: Sequence[Array],
+    rng: np.random.Generator,
+    policy: SavedPolicy | None,
+) -> Features:
+    """Build a map for a dataset's pairs, and for others with these observations and actions."""
+    pilot = view.rows(np.unique(np.linspace(0, len(view) - 1, PILOT).astype(np.int64)))
+    count = states = 0
+    if is_index(pilot.action):
+        count = 1 + max(int(column.max()) for column in (view.action, *actions))
+    if is_index(pilot.observation):
+        if not count:
+            raise HyqError("observations that are indices of states need actions that are, too")
+        rows = view.transitions
+        seen = (rows.observation, rows.next_observation, *observations)
+        states = 1 + max(int(column.max()) for column in seen)
+        check_pairs(states, count)
+    return choose_features(kind, pilot.observation, pilot.action, count, states, rng, policy)
 
 
 def choose_features(

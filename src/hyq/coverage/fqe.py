@@ -20,15 +20,11 @@ from hyq.core.seeding import Streams
 from hyq.core.targets import optimality_target
 from hyq.core.types import Array, FloatArray, IntArray
 from hyq.coverage.estimate import NORMAL_95, Interval
-from hyq.coverage.features import (
-    FeatureKind,
-    Features,
-    check_pairs,
-    choose_features,
-    fitting_features,
-)
+from hyq.coverage.features import FeatureKind, Features, features_for, fitting_features
 from hyq.coverage.policy import SavedPolicy, load_policy
-from hyq.data.dataset import Dataset, StepView
+from hyq.coverage.scan import is_index
+from hyq.data.dataset import Dataset
+from hyq.data.steps import StepView
 from hyq.rollout import Policy
 
 _SHRINK = 1e-6
@@ -37,7 +33,7 @@ _SHRINK = 1e-6
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The value of a policy, judged from data."""
+    """The value of a policy, estimated from data."""
 
     value: Interval
     replicates: FloatArray
@@ -60,7 +56,7 @@ def evaluate_saved(
     seed: int = 0,
     value_range: tuple[float, float] | None = None,
 ) -> Evaluation:
-    """Judge the policy saved in one directory on the dataset in another.
+    """Evaluate the policy saved in one directory on the dataset in another.
 
     By default values are linear in the last layer of the policy's network, where it has one, and
     kept within what the logged rewards can add up to.
@@ -68,21 +64,13 @@ def evaluate_saved(
     saved, dataset = load_policy(policy), Dataset.load(data).by_step()
     if saved.horizon != dataset.horizon:
         raise HyqError(f"the policy knows {saved.horizon} steps, the dataset has {dataset.horizon}")
-    rows = dataset.transitions
-    pilot = np.unique(np.linspace(0, len(dataset) - 1, 1000).astype(np.int64))
-    if not (rows.action.ndim == 1 and np.issubdtype(rows.action.dtype, np.integer)):
+    if not is_index(dataset.action):
         raise HyqError("fitted Q evaluation of saved policies needs discrete actions")
-    actions = 1 + max(int(rows.action.max()), _largest_action(saved, dataset))
-    states = 0
-    if rows.observation.ndim == 1:
-        states = int(max(rows.observation.max(), rows.next_observation.max())) + 1
-        check_pairs(states, actions)
-    chosen = choose_features(
+    chosen = features_for(
         features or fitting_features(saved),
-        rows.observation[pilot],
-        rows.action[pilot],
-        actions,
-        states,
+        dataset,
+        [],
+        _own_actions(saved, dataset),
         Streams(seed).generator("features"),
         saved,
     )
@@ -103,19 +91,18 @@ def _possible_returns(dataset: StepView) -> tuple[float, float]:
     return least, sum(float(reward.max(initial=0.0)) for reward in rewards)
 
 
-def _largest_action(policy: SavedPolicy, dataset: StepView) -> int:
-    """Return the largest action that the policy takes wherever an evaluation asks it."""
-    largest = 0
+def _own_actions(policy: SavedPolicy, dataset: StepView) -> list[Array]:
+    """Return the actions that the policy takes wherever an evaluation asks it."""
+    actions = []
     try:
         for h in range(dataset.horizon):
             rows = dataset.at(h)
-            largest = max(largest, int(policy(h, rows.observation).max(initial=0)))
+            actions.append(policy(h, rows.observation))
             if h + 1 < dataset.horizon:
-                onward = policy(h + 1, rows.next_observation)
-                largest = max(largest, int(onward.max(initial=0)))
+                actions.append(policy(h + 1, rows.next_observation))
     except (IndexError, ValueError, RuntimeError) as error:  # as NumPy and PyTorch say it
         raise HyqError(f"the policy does not fit the data: {error}") from None
-    return largest
+    return [taken for taken in actions if len(taken)]
 
 
 def fitted_q_evaluation(

@@ -20,7 +20,7 @@ from hyq.coverage.estimate import (
     new_folds,
     next_folds,
 )
-from hyq.coverage.features import FeatureKind, Features, check_pairs, choose_features
+from hyq.coverage.features import FeatureKind, Features, features_for
 from hyq.coverage.inspection import Comparator, Inspection, StepFacts
 from hyq.coverage.policy import SavedPolicy, load_policy
 from hyq.coverage.scan import (
@@ -35,10 +35,10 @@ from hyq.coverage.scan import (
 from hyq.coverage.support import unsupported
 from hyq.coverage.verdict import findings, verdict
 from hyq.data.columns import described, first_column
-from hyq.data.dataset import Dataset, StepView
+from hyq.data.dataset import Dataset
+from hyq.data.steps import StepView
 from hyq.rollout import VectorEnv, lockstep
 
-PILOT = 1000
 FEWEST_EPISODES = 10
 """Fewer have next to no spread between them that could be measured."""
 SAMPLE_ROWS, SAMPLE_BYTES = 1000, 32 << 20
@@ -56,6 +56,37 @@ class Visits:
     episode: tuple[IntArray, ...]
     """Which episodes the visits of a step are of: those that have not ended."""
     returns: FloatArray
+
+
+@dataclass(frozen=True)
+class _Policy:
+    """A policy's visits, and the features in which data is compared with them."""
+
+    features: Features
+    visits: Visits
+
+    def moments(self, h: int) -> Covariance | Counts:
+        """Prepare to add up the data in the groups that the policy visits at this step."""
+        wanted = np.unique(self._pairs(h)[0])
+        return Counts(wanted) if self.features.states else Covariance(self.features.width, wanted)
+
+    def covered(self, h: int, moments: Covariance | Counts, most: int) -> StepCoverage:
+        """Compare the visits of a step with its data."""
+        return moments.covers(
+            *self._pairs(h), self.visits.episode[h], len(self.visits.returns), most
+        )
+
+    def unsupported(self, h: int, covered: StepCoverage, sample: Transitions) -> float:
+        """Return the share of the visits that a step's data does not support."""
+        if not len(sample):
+            return 1.0
+        if self.features.states:
+            return float(covered.outside[0] / covered.visits)
+        visits = self.visits.observation[h], self.visits.action[h]
+        return _unsupported_share(sample.observation, sample.action, *visits)
+
+    def _pairs(self, h: int) -> tuple[IntArray, FloatArray]:
+        return self.features(h, self.visits.observation[h], self.visits.action[h])
 
 
 def policy_visits(policy: SavedPolicy, env: VectorEnv, seed: int) -> Visits:
@@ -96,11 +127,9 @@ def _environment(dataset: Dataset, env: str | None, num_envs: int) -> VectorEnv:
 class _Pass:
     """The one pass over the data, step after step, and what a step leaves for the next."""
 
-    def __init__(
-        self, dataset: Dataset, view: StepView, features: Features | None, visits: Visits | None
-    ) -> None:
+    def __init__(self, dataset: Dataset, view: StepView, policy: _Policy | None) -> None:
         """Find where each step begins."""
-        self._view, self._features, self._visits = view, features, visits
+        self._view, self._policy = view, policy
         self._first = np.searchsorted(view.step, np.arange(view.horizon + 1))
         self._row_bytes = max(view.rows(slice(0, 1)).observation.nbytes, 1)
         self._episode_folds = new_folds(dataset.num_episodes) if dataset.ordered else None
@@ -118,7 +147,10 @@ class _Pass:
         action, reward, alive = view.action[whole], view.reward[whole], view.discount[whole] > 0
         self._folds = self._next_folds(whole, rows)
         self._alive = alive
-        moments = self._moments(h)
+        policy = self._policy
+        if policy is not None and h >= len(policy.visits.action):
+            policy = None  # none of its episodes comes so far
+        moments = policy.moments(h) if policy else None
         seen, after = np.zeros((2, rows), np.uint64)
         at_once = max(1, min(BLOCK_BYTES // (2 * self._row_bytes), 1 << 17))
         for first in range(start, stop, at_once):
@@ -126,8 +158,8 @@ class _Pass:
             here = slice(first - start, first - start + len(block))
             seen[here] = row_hashes(block.observation)
             after[here] = row_hashes(block.next_observation)
-            if moments is not None and self._features is not None:
-                pairs = self._features(h, block.observation, block.action)
+            if policy and moments:
+                pairs = policy.features(h, block.observation, block.action)
                 moments.add(*pairs, self._folds[here])
         if rows:
             self.duplicates.add(row_hashes(seen, after, action, reward, view.step[whole]))
@@ -139,11 +171,11 @@ class _Pass:
             self.facts[-1] = replace(self.facts[-1], escaping=escaping)
         self._led_to = sample.next_observation[sample.discount > 0]
         unsupported_share = condition = math.nan
-        if moments is not None:
-            covered = self._covered(h, moments)
+        if policy and moments:
+            covered = policy.covered(h, moments, int(np.diff(self._first).max()))
             self.coverage.append(covered)
             condition = covered.condition
-            unsupported_share = self._unsupported(h, covered, sample)
+            unsupported_share = policy.unsupported(h, covered, sample)
         distinct = (
             len(np.unique(row_hashes(sample.observation))) / len(sample) if rows else math.nan
         )
@@ -167,23 +199,6 @@ class _Pass:
             return self._episode_folds[self._view.episode[whole]]
         return next_folds(self._folds, self._alive, rows)
 
-    def _moments(self, h: int) -> Covariance | Counts | None:
-        """Prepare to count the groups that the policy visits at this step, if it comes so far."""
-        if self._features is None or self._visits is None or h >= len(self._visits.action):
-            return None
-        wanted = np.unique(
-            self._features(h, self._visits.observation[h], self._visits.action[h])[0]
-        )
-        return Counts(wanted) if self._features.states else Covariance(self._features.width, wanted)
-
-    def _covered(self, h: int, moments: Covariance | Counts) -> StepCoverage:
-        assert self._features is not None
-        assert self._visits is not None
-        visits = self._visits
-        group, psi = self._features(h, visits.observation[h], visits.action[h])
-        most = int(np.diff(self._first).max())
-        return moments.covers(group, psi, visits.episode[h], len(visits.returns), most)
-
     def _escaping(self, whole: slice, sample: Array) -> float:
         """Return the share of the previous step's next observations that this one does not have."""
         if self._led_to is None or not len(self._led_to):
@@ -194,16 +209,6 @@ class _Pass:
             there = np.isin(self._led_to, self._view.rows(whole).observation)
             return 1.0 - float(there.mean())
         return _unsupported_share(sample, _none(sample), self._led_to, _none(self._led_to))
-
-    def _unsupported(self, h: int, covered: StepCoverage, sample: Transitions) -> float:
-        """Return the share of the policy's visits that this step's data does not support."""
-        assert self._visits is not None
-        if not len(sample):
-            return 1.0
-        if self._features is not None and self._features.states:
-            return float(covered.outside[0] / covered.visits)
-        visits = self._visits.observation[h], self._visits.action[h]
-        return _unsupported_share(sample.observation, sample.action, *visits)
 
 
 def _none(rows: Array) -> IntArray:
@@ -246,7 +251,7 @@ def inspect_dataset(
     view = dataset.by_step()
     streams = Streams(seed)
     saved = load_policy(policy) if policy is not None else None
-    visits = chosen = None
+    target = None
     if saved is not None:
         if saved.horizon != view.horizon:
             raise HyqError(
@@ -254,15 +259,15 @@ def inspect_dataset(
             )
         made = _environment(dataset, env, episodes)
         visits = policy_visits(saved, made, streams.integer("visits"))
-        pilot = view.rows(np.unique(np.linspace(0, len(view) - 1, PILOT).astype(np.int64)))
-        sizes = _sizes(dataset, visits, pilot)
-        rng = streams.generator("features")
-        chosen = choose_features(features, pilot.observation, pilot.action, *sizes, rng, saved)
+        chosen = features_for(
+            features, view, visits.observation, visits.action, streams.generator("features"), saved
+        )
+        target = _Policy(chosen, visits)
     elif env is not None:
         _environment(dataset, env, 1).close()
     if saved is None and features != "raw":
         raise HyqError(f"{features} features measure a policy's coverage: name it with --policy")
-    scan = _Pass(dataset, view, chosen, visits)
+    scan = _Pass(dataset, view, target)
     for h in range(view.horizon):
         progress(scan.step(h), len(dataset))
     reward, actions = dataset.reward, 0
@@ -283,28 +288,12 @@ def inspect_dataset(
         duplicates=scan.duplicates.duplicate_share(),
         episodes=EpisodeLinks.known(dataset) if dataset.ordered else scan.linker.finish(),
         steps=tuple(scan.facts),
-        comparator=_comparator(scan, visits, features),
+        comparator=None if target is None else _comparator(scan, target.visits, features),
     )
     return replace(result, findings=findings(result), verdict=verdict(result))
 
 
-def _sizes(dataset: Dataset, visits: Visits, pilot: Transitions) -> tuple[int, int]:
-    """Count discrete actions and states, over the data and the policy's visits."""
-    actions = states = 0
-    if is_index(pilot.action):
-        actions = 1 + max(int(a.max()) for a in (dataset.action, *visits.action))
-    if is_index(pilot.observation):
-        column = np.asarray(dataset.observation)
-        states = 1 + max(int(o.max()) for o in (column, *visits.observation))
-        if not actions:
-            raise HyqError("observations that are indices of states need actions that are, too")
-        check_pairs(states, actions)
-    return actions, states
-
-
-def _comparator(scan: _Pass, played: Visits | None, kind: FeatureKind) -> Comparator | None:
-    if played is None:
-        return None
+def _comparator(scan: _Pass, played: Visits, kind: FeatureKind) -> Comparator:
     coverage = PolicyCoverage.of(scan.coverage)
     lacking = np.array([step.unsupported for step in scan.facts[: len(scan.coverage)]])
     visits = np.array([step.visits for step in scan.coverage])

@@ -102,9 +102,9 @@ class Inspection:
 
         Ends of episodes are not counted: nothing is read there.
         """
-        going = [step.rows * (1.0 - step.terminated) for step in self.steps[:-1]]
-        lost = sum(n * step.escaping for n, step in zip(going, self.steps, strict=False))
-        return float(lost / max(sum(going), 1.0))
+        alive = [step.rows * (1.0 - step.terminated) for step in self.steps[:-1]]
+        lost = sum(n * step.escaping for n, step in zip(alive, self.steps, strict=False))
+        return float(lost / max(sum(alive), 1.0))
 
 
 def easier(left: Inspection, right: Inspection) -> bool | None:

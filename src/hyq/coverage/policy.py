@@ -1,10 +1,10 @@
 """Saved policies: the greedy policy of f_0, ..., f_{H-1}, whatever class they belong to.
 
-A policy's directory is that of any run (`final.safetensors`, or its checkpoint while it goes on),
+A policy's directory is that of any run (`final.safetensors`, or its checkpoint while it runs),
 or one that `save_policy` wrote. The names of a function's arrays say which class it is of.
 
 A deep policy is one network for all steps, of episodes of any length. What is measured here goes by
-step; such a policy is judged by `coverage.deep_fqe`, or played.
+step; such a policy is evaluated by `coverage.deep_fqe`, or played.
 """
 
 from collections.abc import Mapping, Sequence

@@ -28,7 +28,7 @@ def _ends(found: Inspection) -> list[Finding]:
     if episodes.continued_after_end:
         text = (
             f"{episodes.continued_after_end:,} transitions are marked as terminated (discount 0) "
-            "but their episode goes on: a time limit or a reset was logged as an end."
+            "but their episode continues: a time limit or a reset was logged as an end."
         )
         notes.append(Finding("error", text))
     if episodes.linked > 0.9 and episodes.cut:

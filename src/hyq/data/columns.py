@@ -24,6 +24,8 @@ Observation = Column | Mapping[str, Column]
 def named(name: str, observation: Observation) -> dict[str, Column]:
     """Return the columns of an observation by a name for messages."""
     if isinstance(observation, Mapping):
+        if not observation:
+            raise HyqError("a dictionary of observations needs at least one key")
         return {f"{name}[{key!r}]": column for key, column in observation.items()}
     return {name: observation}
 

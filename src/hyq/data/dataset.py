@@ -7,7 +7,6 @@ is. Nothing in it is ever unpickled. Images are stored compressed.
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +33,7 @@ from hyq.data.columns import (
     truth_values,
 )
 from hyq.data.layout import Rows, check_given, check_order, cut, lay_out
+from hyq.data.steps import StepView
 
 COLUMNS = ("action", "reward", "life_lost", "length", "terminated", "timestep")
 """All columns but those of the observation."""
@@ -258,9 +258,10 @@ class Dataset:
         first = np.cumsum(self.length) - self.length
         return np.add.reduceat(self.reward.astype(np.float64), first)
 
-    def by_step(self) -> "StepView":
+    def by_step(self) -> StepView:
         """Return the transitions sorted by timestep, for methods that learn step by step."""
-        return StepView(self)
+        episodes = (self.length, self.terminated, self.timestep)
+        return StepView(only_column(self.observation), self.action, self.reward, *episodes)
 
     def digest(self) -> str:
         """Return a SHA-256 over the decompressed contents, to tell whether two are the same."""
@@ -307,75 +308,6 @@ class Dataset:
                 )
         for name in COLUMNS[1:]:
             check_vector(name, getattr(self, name))
-
-
-class StepView:
-    """Transitions sorted by the timestep at which they happened: D^nu_0, D^nu_1, ...
-
-    Rows of one timestep keep the order of the dataset. Where every episode has one transition and
-    they are sorted already, observations are views of the dataset's own.
-    """
-
-    def __init__(self, dataset: Dataset) -> None:
-        """Sort the rows; observations are read when they are asked for."""
-        self._observation: Column = only_column(dataset.observation)
-        self._ordered = dataset.ordered
-        ends = np.cumsum(dataset.length)
-        episode = np.repeat(np.arange(len(ends)), dataset.length)
-        step: Array = np.arange(len(dataset)) + (dataset.timestep - ends + dataset.length)[episode]
-        action, reward = dataset.action, dataset.reward
-        discount: FloatArray = np.ones(len(dataset), np.float32)
-        discount[ends - 1] = ~dataset.terminated
-        self._order: IntArray | None = None
-        if (step[1:] < step[:-1]).any():
-            self._order = np.argsort(step, kind="stable")
-            step, episode = step[self._order], episode[self._order]
-            action, reward = action[self._order], reward[self._order]
-            discount = discount[self._order]
-        self.action, self.reward, self.discount = action, reward, discount
-        self.episode: IntArray = episode
-        """The episode that each row is of."""
-        self.step: IntArray = step
-        """The timestep of each row."""
-
-    def __len__(self) -> int:
-        """Count the transitions."""
-        return len(self.step)
-
-    @property
-    def horizon(self) -> int:
-        """Number of steps, the largest timestep plus one."""
-        return int(self.step[-1]) + 1
-
-    @cached_property
-    def transitions(self) -> Transitions:
-        """All rows."""
-        return self.rows(slice(None))
-
-    def at(self, h: int) -> Transitions:
-        """Return D^nu_h: the transitions that happened at timestep `h`, as a view."""
-        return self.transitions[slice(*np.searchsorted(self.step, (h, h + 1)))]
-
-    def rows(self, where: slice | IntArray) -> Transitions:
-        """Return some rows, without reading others."""
-        if isinstance(where, slice) and self._order is None and not self._ordered:
-            start, stop, stride = where.indices(len(self))
-            seen: slice | IntArray = slice(2 * start, 2 * stop, 2 * stride)
-            after: slice | IntArray = slice(2 * start + 1, 2 * stop, 2 * stride)
-        else:
-            taken = np.arange(len(self))[where] if self._order is None else self._order[where]
-            seen = taken + self.episode[where]
-            after = seen + 1
-        found = Transitions(
-            self._observation[seen],
-            self.action[where],
-            self.reward[where],
-            self.discount[where],
-            self._observation[after],
-        )
-        for column in vars(found).values():
-            column.flags.writeable = False
-        return found
 
 
 def _other_columns(episode: Episode) -> dict[str, Array]:

@@ -34,6 +34,8 @@ def check_given(columns: Mapping[str, Array], seen: Observation, after: Observat
             f"column 'timestep' must hold whole numbers, got {columns['timestep'].dtype}"
         )
     rows = len(first_column(seen))
+    if not rows:
+        raise HyqError("the dataset is empty: there must be a transition")
     for name, column in columns.items():
         if len(column) != rows:
             raise HyqError(f"column {name!r} has {len(column)} rows where 'observation' has {rows}")

@@ -8,7 +8,7 @@ import numpy as np
 
 from hyq.core.errors import HyqError
 from hyq.core.types import IntArray
-from hyq.data.dataset import StepView
+from hyq.data.steps import StepView
 
 
 @dataclass(frozen=True, eq=False)

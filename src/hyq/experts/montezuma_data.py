@@ -27,6 +27,7 @@ from rich.progress import Progress
 from hyq.core.errors import HyqError
 from hyq.core.files import file_digest, locked, new_directory, read_json, write_bytes, write_json
 from hyq.core.seeding import Streams
+from hyq.data.columns import FORMAT as DATASET_FORMAT
 from hyq.data.columns import only_column
 from hyq.data.dataset import Dataset, Episode
 from hyq.envs.montezuma import ACTIONS, SIDE, STEP_LIMIT, STICKINESS, Montezuma, emulator
@@ -158,7 +159,8 @@ def load(name: str, recordings: FilePath = SHIPPED, cache: FilePath | None = Non
     kind = kinds[name]
     source = Recordings.load(recordings)
     digest = source.manifest["sha256"][kind]
-    place = (cache or cache_directory()) / "montezuma" / f"{kind}-{digest[:16]}"
+    # With the format in its name, so that what an earlier version kept is not taken for this one's.
+    place = (cache or cache_directory()) / "montezuma" / f"{kind}-{digest[:16]}-{DATASET_FORMAT}"
     if not place.exists():
         with Progress(console=Console(stderr=True)) as bar:
             task = bar.add_task(f"rendering {name}", total=int(source.manifest["size"]))

@@ -27,9 +27,10 @@ from hyq.core.schedules import PiecewiseLinear
 from hyq.core.seeding import Streams
 from hyq.core.targets import optimality_target, td_error
 from hyq.core.types import Array, FloatArray, Transitions
-from hyq.data.dataset import Dataset, StepView
+from hyq.data.dataset import Dataset
 from hyq.data.mix import mixing_weights
 from hyq.data.online import Batch, OnlineStore
+from hyq.data.steps import StepView
 from hyq.fqi.base import Snapshot, Step
 from hyq.fqi.classes import F, FunctionClass, Regression, ValueFunction
 from hyq.fqi.stack import action_count

@@ -20,9 +20,10 @@ import numpy as np
 from hyq.core.errors import HyqError
 from hyq.core.seeding import Streams
 from hyq.core.types import Array, FloatArray, Transitions
-from hyq.data.dataset import Dataset, StepView
+from hyq.data.dataset import Dataset
 from hyq.data.mix import mixing_weights
 from hyq.data.online import OnlineStore
+from hyq.data.steps import StepView
 from hyq.fqi.base import Snapshot, Step
 from hyq.fqi.classes import F, FunctionClass
 from hyq.fqi.hyq_fqi import HyQ, HyQConfig, HyQState, collect, greedy_policy, online_residual
