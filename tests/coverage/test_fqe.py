@@ -16,10 +16,10 @@ from hyq.envs.linear import LinearMDPEnv, random_linear_mdp
 from hyq.envs.tabular import TabularEnv
 from hyq.fqi.linear import LinearFunction
 from hyq.fqi.mlp import MLPFunction
+from hyq.fqi.rollout import lockstep
 from hyq.fqi.tabular import TabularFunction
 from hyq.models.networks import InputScaling, Network, NetworkSpec
 from hyq.models.policy import DeepPolicy
-from hyq.rollout import lockstep
 
 
 def log(env: TabularEnv | LinearMDPEnv, seed: int) -> Dataset:

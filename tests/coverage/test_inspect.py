@@ -40,9 +40,9 @@ from hyq.fqi.block import BlockFunction
 from hyq.fqi.classes import DiscreteValueFunction
 from hyq.fqi.linear import ConvexLinearFunction, LinearFunction, Polytope
 from hyq.fqi.mlp import MLPClass, MLPFunction
+from hyq.fqi.rollout import lockstep
 from hyq.fqi.stack import StackMember
 from hyq.fqi.tabular import TabularFunction
-from hyq.rollout import lockstep
 from hyq.theory.bounds import condition_numbers
 from hyq.theory.transfer import linear_transfer, tabular_transfer
 

@@ -12,7 +12,7 @@ import hyq.envs  # noqa: F401  (registers the environments)
 from hyq.core.errors import HyqError
 from hyq.core.types import IntArray
 from hyq.envs.combination_lock import BAD, CombinationLockVector, LockSpec, lock_parameters
-from hyq.rollout import lockstep, returns
+from hyq.fqi.rollout import lockstep, returns
 
 
 def lanes(count: int, **parameters: float) -> CombinationLockVector:

@@ -15,8 +15,8 @@ from hyq.envs.tabular import make_tabular_vector
 from hyq.experts.lock import LockData, lock_dataset
 from hyq.fqi.base import Step
 from hyq.fqi.bc import BC, BCConfig, BCState
+from hyq.fqi.rollout import VectorEnv, lockstep
 from hyq.fqi.stack import Stack
-from hyq.rollout import VectorEnv, lockstep
 from tests.fqi.conformance import check_conformance
 
 LOCK = LockSpec(horizon=6, actions=4, instance_seed=1)

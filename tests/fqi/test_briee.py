@@ -33,7 +33,7 @@ from hyq.fqi.briee import (
     standardise,
     worst_discriminator,
 )
-from hyq.rollout import returns
+from hyq.fqi.rollout import returns
 from tests.fqi.conformance import check_conformance
 
 LOCK = LockSpec(horizon=6, actions=4, instance_seed=1)

@@ -17,8 +17,8 @@ from hyq.envs.tabular import make_tabular_vector
 from hyq.experts.lock import lock_dataset
 from hyq.fqi.base import Step
 from hyq.fqi.cql import CQL, CQLConfig, CQLState, cql_terms
+from hyq.fqi.rollout import VectorEnv, returns
 from hyq.fqi.stack import Stack
-from hyq.rollout import VectorEnv, returns
 from tests.fqi.conformance import check_conformance
 
 LOCK = LockSpec(horizon=6, actions=4, instance_seed=1)

@@ -16,8 +16,8 @@ from hyq.envs.tabular import make_tabular_vector
 from hyq.experts.lock import LockData, lock_dataset
 from hyq.fqi.base import Step
 from hyq.fqi.dqfd import DQfD, DQfDConfig, DQfDState, Mixed, Source, dqfd_loss, draw_mixed
+from hyq.fqi.rollout import VectorEnv, lockstep
 from hyq.fqi.stack import Stack
-from hyq.rollout import VectorEnv, lockstep
 from tests.fqi.conformance import check_conformance
 
 LOCK = LockSpec(horizon=6, actions=4, instance_seed=1)

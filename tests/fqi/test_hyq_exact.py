@@ -31,8 +31,8 @@ from hyq.fqi.classes import F, FunctionClass
 from hyq.fqi.finite import FiniteClass, FiniteFunction
 from hyq.fqi.hyq_fqi import HyQ, HyQConfig, fitted_q_iteration, greedy_policy
 from hyq.fqi.linear import ConvexLinearClass, LinearClass, Polytope, QuadraticClass
+from hyq.fqi.rollout import lockstep
 from hyq.fqi.tabular import TabularClass
-from hyq.rollout import lockstep
 
 # The counterexample of "Why don't offline RL methods work?"
 

@@ -15,8 +15,8 @@ from hyq.envs.linear import make_linear_mdp_vector
 from hyq.envs.tabular import make_tabular_vector
 from hyq.fqi.hyq_fqi import HyQConfig, fitted_q_iteration
 from hyq.fqi.model_based import LinearModel, ModelBased, ModelBasedConfig, TabularModel, plan
+from hyq.fqi.rollout import lockstep
 from hyq.fqi.tabular import TabularClass
-from hyq.rollout import lockstep
 from tests.fqi.conformance import check_conformance
 
 

@@ -29,7 +29,7 @@ from hyq.coverage.features import (
 )
 from hyq.coverage.policy import SavedPolicy, load_policy
 from hyq.data.dataset import Dataset
-from hyq.rollout import Policy
+from hyq.fqi.rollout import Policy
 
 _SHRINK = 1e-6
 """Ridge, in rows of average size: it decides only what the data does not."""

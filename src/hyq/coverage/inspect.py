@@ -34,7 +34,7 @@ from hyq.coverage.scan import (
 from hyq.coverage.stream import DatasetFiles
 from hyq.coverage.support import unsupported
 from hyq.coverage.verdict import findings, verdict
-from hyq.rollout import VectorEnv, lockstep
+from hyq.fqi.rollout import VectorEnv, lockstep
 
 PILOT = 1000
 FEWEST_EPISODES = 10

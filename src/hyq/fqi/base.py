@@ -11,7 +11,7 @@ from typing import Generic, Protocol, TypeVar
 from hyq.core.seeding import Streams
 from hyq.core.types import Array
 from hyq.data.dataset import Dataset
-from hyq.rollout import Policy, VectorEnv
+from hyq.fqi.rollout import Policy, VectorEnv
 
 S = TypeVar("S")
 

@@ -23,8 +23,8 @@ from hyq.data.dataset import Dataset
 from hyq.data.minibatch import StepSampler
 from hyq.fqi.base import Snapshot, Step
 from hyq.fqi.hyq_fqi import greedy_policy
+from hyq.fqi.rollout import VectorEnv
 from hyq.fqi.stack import Adam, Stack, action_count, as_tensor
-from hyq.rollout import VectorEnv
 
 
 @dataclass(frozen=True)

@@ -35,8 +35,8 @@ from hyq.data.dataset import Dataset
 from hyq.data.online import Batch, OnlineStore
 from hyq.fqi.base import Snapshot, Step
 from hyq.fqi.block import Encoding
+from hyq.fqi.rollout import Policy, VectorEnv, lockstep, uniform_actions
 from hyq.fqi.stack import action_count
-from hyq.rollout import Policy, VectorEnv, lockstep, uniform_actions
 
 Arrays = Mapping[str, Array]
 SOLVER: Any = {"method": "L-BFGS-B", "options": {"maxiter": 30, "ftol": 1e-4, "gtol": 1e-4}}

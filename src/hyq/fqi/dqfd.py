@@ -30,8 +30,8 @@ from hyq.data.mix import mixing_weights
 from hyq.data.online import OnlineStore
 from hyq.fqi.base import Snapshot, Step
 from hyq.fqi.hyq_fqi import HyQConfig, collect, greedy_policy
+from hyq.fqi.rollout import VectorEnv
 from hyq.fqi.stack import Adam, Stack, action_count, as_tensor
-from hyq.rollout import VectorEnv
 
 
 @dataclass(frozen=True)

@@ -32,8 +32,8 @@ from hyq.data.mix import mixing_weights
 from hyq.data.online import Batch, OnlineStore
 from hyq.fqi.base import Snapshot, Step
 from hyq.fqi.classes import F, FunctionClass, Regression, ValueFunction
+from hyq.fqi.rollout import Policy, VectorEnv, lockstep, uniform_actions
 from hyq.fqi.stack import action_count
-from hyq.rollout import Policy, VectorEnv, lockstep, uniform_actions
 
 
 @dataclass(frozen=True)

@@ -27,9 +27,9 @@ from hyq.fqi.base import Snapshot, Step
 from hyq.fqi.classes import F, FunctionClass
 from hyq.fqi.hyq_fqi import HyQ, HyQConfig, HyQState, collect, greedy_policy, online_residual
 from hyq.fqi.linear import LinearClass, LinearFunction
+from hyq.fqi.rollout import VectorEnv
 from hyq.fqi.stack import action_count
 from hyq.fqi.tabular import TabularClass, TabularFunction
-from hyq.rollout import VectorEnv
 
 Range = tuple[float, float]
 
