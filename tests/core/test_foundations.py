@@ -1,4 +1,4 @@
-"""Seeding, schedules, targets and files: small pieces everything else trusts."""
+"""Seeding, schedules and files: small pieces everything else trusts."""
 
 import errno
 import os
@@ -16,7 +16,6 @@ from hyq.core.files import append_line, locked, new_directory, read_json, write_
 from hyq.core.images import shrink
 from hyq.core.schedules import PiecewiseLinear
 from hyq.core.seeding import Streams
-from hyq.core.targets import optimality_target, td_error
 
 
 def test_streams_depend_on_seed_and_path_and_nothing_else() -> None:
@@ -57,22 +56,6 @@ def test_schedule_refuses_what_is_not_finite(number: float) -> None:
     for knot in ((number, 0.0), (0.0, number)):
         with pytest.raises(HyqError, match="finite"):
             PiecewiseLinear((knot,))
-
-
-def test_target_bootstraps_only_where_the_episode_goes_on() -> None:
-    target = optimality_target(
-        np.array([0.5, 0.5, 0.5, -1.0]),
-        np.array([1.0, 0.0, 1.0, 1.0]),
-        np.array([0.25, 0.25, 0.9, 0.2]),
-        (0.0, 1.0),
-    )
-    np.testing.assert_allclose(target, [0.75, 0.5, 1.0, 0.0])
-    np.testing.assert_allclose(td_error(np.array([1.0]), np.array([0.25])), [0.75])
-
-
-def test_targets_refuse_shapes_that_would_broadcast() -> None:
-    with pytest.raises(ValueError, match="one length"):
-        optimality_target(np.zeros((3, 1)), np.zeros(3), np.zeros(3), (0.0, 1.0))
 
 
 def fail_half_way(draft: Path) -> None:

@@ -15,8 +15,9 @@ from hyq.envs.tabular import make_tabular_vector
 from hyq.experts.lock import LockData, lock_dataset
 from hyq.fqi.base import Step
 from hyq.fqi.bc import BC, BCConfig, BCState
+from hyq.fqi.classes import GreedyPolicy
+from hyq.fqi.mlp import MLPFunction
 from hyq.fqi.rollout import VectorEnv, lockstep
-from hyq.fqi.stack import Stack
 from tests.fqi.conformance import check_conformance
 
 LOCK = LockSpec(horizon=6, actions=4, instance_seed=1)
@@ -47,8 +48,9 @@ def test_on_one_hot_states_it_learns_the_conditional_frequencies() -> None:
     env = make_tabular_vector(1, states=2, actions=3, horizon=3)
     config = BCConfig(iterations=8, updates=100, learning_rate=0.05)
     last = train(config, env, one_hot_dataset(counts))
-    stack = Stack(members=3, inputs=2, hidden=(), outputs=3)
-    for h, function in enumerate(stack.functions(last.state.parameters, 3)):
+    assert isinstance(last.policy, GreedyPolicy)
+    for h, function in enumerate(last.policy.functions):
+        assert isinstance(function, MLPFunction)
         odds = np.exp(function.values(np.eye(2, dtype=np.float32)))
         np.testing.assert_allclose(
             odds / odds.sum(axis=1, keepdims=True), counts[h] / 100, atol=0.02

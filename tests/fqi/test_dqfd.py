@@ -16,8 +16,8 @@ from hyq.envs.tabular import make_tabular_vector
 from hyq.experts.lock import LockData, lock_dataset
 from hyq.fqi.base import Step
 from hyq.fqi.dqfd import DQfD, DQfDConfig, DQfDState, Mixed, Source, dqfd_loss, draw_mixed
+from hyq.fqi.networks import StepNetworks
 from hyq.fqi.rollout import VectorEnv, lockstep
-from hyq.fqi.stack import Stack
 from tests.fqi.conformance import check_conformance
 
 LOCK = LockSpec(horizon=6, actions=4, instance_seed=1)
@@ -30,6 +30,16 @@ def lanes(count: int, lock: LockSpec = LOCK) -> CombinationLockVector:
 
 def run(config: DQfDConfig, env: VectorEnv, data: Dataset) -> list[Step[DQfDState]]:
     return list(DQfD(config).run(env, data, Streams(0)))
+
+
+def linear(weights: list[list[float]], target: list[list[float]]) -> StepNetworks:
+    """Return one input, two actions: Q(x, .) = first row * x + second row."""
+    networks = StepNetworks(1, 1, (), 2, learning_rate=0.1, seed=0)
+    with torch.no_grad():
+        for network, (slope, bias) in ((networks.online, weights), (networks.target, target)):
+            network.weights[0].copy_(torch.tensor([[slope]]))
+            network.biases[0].copy_(torch.tensor([[bias]]))
+    return networks
 
 
 def small_batch(discount: float, step: int, weight: list[float]) -> Mixed:
@@ -54,12 +64,11 @@ def small_batch(discount: float, step: int, weight: list[float]) -> Mixed:
     ],
 )
 def test_the_loss(discount: float, step: int, target: float) -> None:
-    stack = Stack(members=1, inputs=1, hidden=(), outputs=2)
-    theta = torch.tensor([1.0, 1.5, 0.0, 0.0])  # Q(x, .) = (x, 1.5 x)
-    old = torch.tensor([0.4, 0.3, 0.0, -0.1])  # (0.4 x, 0.3 x - 0.1), which prefers action 0
+    # Q(x, .) = (x, 1.5 x); the target's is (0.4 x, 0.3 x - 0.1), which prefers action 0
+    networks = linear([[1.0, 1.5], [0.0, 0.0]], [[0.4, 0.3], [0.0, -0.1]])
     config = DQfDConfig(margin=0.8, margin_weight=0.5, l2=0.01)
     batch = small_batch(discount, step, [0.75, 0.25])
-    loss, parts = dqfd_loss(stack, theta, old, batch, horizon=2, config=config)
+    loss, parts = dqfd_loss(networks, batch, horizon=2, config=config)
     squared, margin = (1.0 - target) ** 2, 1.5 + 0.8 - 1.0
     assert parts == pytest.approx([squared, squared, margin], rel=1e-5)
     norm = 1.0 + 1.5**2
@@ -67,10 +76,9 @@ def test_the_loss(discount: float, step: int, target: float) -> None:
 
 
 def test_targets_are_kept_in_range() -> None:
-    stack = Stack(members=1, inputs=1, hidden=(), outputs=2)
-    huge = torch.tensor([9.0, 9.0, 0.0, 0.0])
+    huge = linear([[9.0, 9.0], [0.0, 0.0]], [[9.0, 9.0], [0.0, 0.0]])
     config = DQfDConfig(value_range=(0.0, 1.0), l2=0.0, margin_weight=0.0)
-    _, parts = dqfd_loss(stack, huge, huge, small_batch(1.0, 0, [0.5, 0.5]), 2, config)
+    _, parts = dqfd_loss(huge, small_batch(1.0, 0, [0.5, 0.5]), 2, config)
     assert parts[0] == pytest.approx((9.0 - 1.0) ** 2)
 
 
@@ -142,7 +150,8 @@ def test_the_penalty_on_parameters_shrinks_them() -> None:
     def size(l2: float) -> float:
         config = DQfDConfig(iterations=1, updates=100, hidden=(8,), batch_size=48, l2=l2)
         [last] = run(config, lanes(1), data)
-        return float(last.state.parameters.norm())
+        weights = [x for name, x in last.state.arrays.items() if name.startswith("online.")]
+        return float(np.sqrt(sum(np.square(x).sum() for x in weights)))
 
     assert size(1.0) < 0.8 * size(0.0)
 

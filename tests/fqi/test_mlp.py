@@ -85,9 +85,9 @@ def test_zero_is_zero_and_arrays_rebuild_the_function() -> None:
     arrays = fitted.arrays()
     assert {name: array.shape for name, array in arrays.items()} == {
         "range": (2,),
-        "weight_0": (32, 2),
+        "kernel_0": (2, 32),
         "bias_0": (32,),
-        "weight_1": (2, 32),
+        "kernel_1": (32, 2),
         "bias_1": (2,),
     }
     rebuilt = FAMILY.rebuild(arrays)

@@ -17,7 +17,6 @@ import numpy as np
 
 from hyq.core.errors import HyqError
 from hyq.core.seeding import Streams
-from hyq.core.targets import optimality_target
 from hyq.core.types import Array, FloatArray, IntArray
 from hyq.coverage.estimate import NORMAL_95, Interval
 from hyq.coverage.features import (
@@ -27,9 +26,11 @@ from hyq.coverage.features import (
     choose_features,
     fitting_features,
 )
-from hyq.coverage.policy import SavedPolicy, load_policy
+from hyq.coverage.policy import load_policy
 from hyq.data.dataset import Dataset
+from hyq.fqi.classes import GreedyPolicy
 from hyq.fqi.rollout import Policy
+from hyq.fqi.targets import optimality_target
 
 _SHRINK = 1e-6
 """Ridge, in rows of average size: it decides only what the data does not."""
@@ -103,7 +104,7 @@ def _possible_returns(dataset: Dataset) -> tuple[float, float]:
     return least, sum(float(reward.max(initial=0.0)) for reward in rewards)
 
 
-def _largest_action(policy: SavedPolicy, dataset: Dataset) -> int:
+def _largest_action(policy: GreedyPolicy, dataset: Dataset) -> int:
     """Return the largest action that the policy takes wherever an evaluation asks it."""
     largest = 0
     try:

@@ -23,7 +23,7 @@ from hyq.coverage.estimate import (
 )
 from hyq.coverage.features import FeatureKind, Features, check_pairs, choose_features
 from hyq.coverage.inspection import Comparator, Inspection, StepFacts
-from hyq.coverage.policy import SavedPolicy, load_policy
+from hyq.coverage.policy import load_policy
 from hyq.coverage.scan import (
     DistinctCounter,
     EpisodeLinker,
@@ -34,6 +34,7 @@ from hyq.coverage.scan import (
 from hyq.coverage.stream import DatasetFiles
 from hyq.coverage.support import unsupported
 from hyq.coverage.verdict import findings, verdict
+from hyq.fqi.classes import GreedyPolicy
 from hyq.fqi.rollout import VectorEnv, lockstep
 
 PILOT = 1000
@@ -54,7 +55,7 @@ class Visits:
     returns: FloatArray
 
 
-def policy_visits(policy: SavedPolicy, env: VectorEnv, seed: int) -> Visits:
+def policy_visits(policy: GreedyPolicy, env: VectorEnv, seed: int) -> Visits:
     """Play an episode of the policy in every lane of `env`, and close it."""
     total = np.zeros(env.num_envs)
     observations, actions, going = [], [], []

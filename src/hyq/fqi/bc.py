@@ -13,8 +13,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import torch
-from torch.nn.functional import cross_entropy
 
 from hyq.core.errors import HyqError
 from hyq.core.seeding import Streams
@@ -22,9 +20,10 @@ from hyq.core.types import Array
 from hyq.data.dataset import Dataset
 from hyq.data.minibatch import StepSampler
 from hyq.fqi.base import Snapshot, Step
-from hyq.fqi.hyq_fqi import greedy_policy
+from hyq.fqi.classes import GreedyPolicy, num_actions
+from hyq.fqi.networks import StepNetworks, as_tensor
 from hyq.fqi.rollout import VectorEnv
-from hyq.fqi.stack import Adam, Stack, action_count, as_tensor
+from hyq.losses import conservative_penalty
 
 
 @dataclass(frozen=True)
@@ -48,14 +47,8 @@ class BCConfig:
             raise HyqError("iterations, updates, batch_size and learning_rate must be positive")
 
 
-@dataclass(frozen=True)
-class BCState:
-    """Everything the next iteration depends on."""
-
-    iteration: int
-    parameters: torch.Tensor
-    """Of all classifiers, flat."""
-    adam: Adam
+BCState = Mapping[str, Array]
+"""The network, its optimiser and the count of iterations, as named arrays."""
 
 
 @dataclass(frozen=True)
@@ -74,45 +67,45 @@ class BC:
         """Descend the negative log-likelihood of every step's actions; `env` is never stepped."""
         config, rows = self.config, offline.transitions
         inputs = math.prod(rows.observation.shape[1:])
-        stack = Stack(offline.horizon, inputs, config.hidden, action_count(env.single_action_space))
-        sampler = StepSampler.of(offline)
-        if state is None:
-            initial = stack.initial(streams.generator("bc", "initial"))
-            state = BCState(0, initial, Adam.fresh(initial))
-        parameters, adam = state.parameters.clone().requires_grad_(), state.adam.copy()
-        for t in range(state.iteration, config.iterations):
+        networks = StepNetworks(
+            offline.horizon,
+            inputs,
+            config.hidden,
+            num_actions(env.single_action_space),
+            learning_rate=config.learning_rate,
+            seed=streams.integer("bc", "initial"),
+        )
+        sampler, begin = StepSampler.of(offline), 0
+        if state is not None:
+            networks.load_arrays(state)
+            begin = int(state["iteration"])
+        for t in range(begin, config.iterations):
             started = time.perf_counter()
             rng, losses = streams.generator("bc", "minibatches", t), []
-            for _ in range(config.updates):
+            for update in range(t * config.updates, (t + 1) * config.updates):
                 draw = sampler.draw(config.batch_size, rng)
-                logits = stack(parameters, as_tensor(rows.observation[draw]).flatten(2))
-                action = as_tensor(rows.action[draw]).flatten()
+                logits = networks.online(as_tensor(rows.observation[draw]).flatten(2))
+                loss = conservative_penalty(logits, as_tensor(rows.action[draw])).mean()
+                left = 1.0 - update / (config.iterations * config.updates)
+                networks.optimizer.param_groups[0]["lr"] = config.learning_rate * left
                 # Summed over steps, so that each classifier learns as if it were alone.
-                loss = cross_entropy(logits.flatten(0, 1), action) * offline.horizon
-                left = 1.0 - adam.updates / (config.iterations * config.updates)
-                adam.descend(parameters, loss, config.learning_rate * left)
-                losses.append(loss.item() / offline.horizon)
-            now = parameters.detach().clone()
+                networks.descend(loss * offline.horizon)
+                losses.append(loss.item())
             yield Step(
-                state=BCState(t + 1, now, adam.copy()),
+                state=networks.arrays() | {"iteration": np.array(t + 1)},
                 iteration=t + 1,
                 online_steps=0,
-                policy=greedy_policy(stack.functions(now, offline.horizon)),
+                policy=GreedyPolicy(networks.functions(offline.horizon)),
                 metrics={"negative_log_likelihood": float(np.mean(losses))},
                 seconds={"fit": time.perf_counter() - started},
             )
 
     def snapshot(self, state: BCState) -> Snapshot:
-        """Keep the parameters, Adam's moments and the count of iterations."""
-        arrays = {"parameters": state.parameters.numpy(), **state.adam.arrays()}
-        return Snapshot({**arrays, "iteration": np.array(state.iteration)}, {})
+        """Keep everything: it is made anew in every iteration."""
+        return Snapshot(state, {})
 
     def restore(
         self, replaced: Mapping[str, Array], appended: Sequence[Mapping[str, Array]]
     ) -> BCState:
-        """Take them back."""
-        return BCState(
-            int(replaced["iteration"]),
-            torch.tensor(replaced["parameters"]),
-            Adam.rebuild(replaced),
-        )
+        """Take it back."""
+        return replaced

@@ -35,8 +35,8 @@ from hyq.data.dataset import Dataset
 from hyq.data.online import Batch, OnlineStore
 from hyq.fqi.base import Snapshot, Step
 from hyq.fqi.block import Encoding
+from hyq.fqi.classes import num_actions
 from hyq.fqi.rollout import Policy, VectorEnv, lockstep, uniform_actions
-from hyq.fqi.stack import action_count
 
 Arrays = Mapping[str, Array]
 SOLVER: Any = {"method": "L-BFGS-B", "options": {"maxiter": 30, "ftol": 1e-4, "gtol": 1e-4}}
@@ -393,6 +393,6 @@ def _ignorance(env: VectorEnv, config: BRIEEConfig) -> OptimisticQ:
     shape, space = env.single_observation_space.shape, env.single_action_space
     if shape is None or len(shape) != 1:
         raise HyqError(f"BRIEE needs observations that are vectors, not of shape {shape}")
-    k, width, actions = config.latents, shape[0] + 1, action_count(space)
+    k, width, actions = config.latents, shape[0] + 1, num_actions(space)
     inverse = np.tile(np.eye(k) / config.lambda_, (actions, 1, 1))
     return OptimisticQ(np.zeros((width, k)), np.zeros((width, 0)), np.zeros((actions, k)), inverse)

@@ -17,18 +17,19 @@ from typing import Literal
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from hyq.core.choices import check_choices
 from hyq.core.errors import HyqError
 from hyq.core.seeding import Streams
-from hyq.core.targets import chosen, conservative_penalty
 from hyq.core.types import Array, Transitions
 from hyq.data.dataset import Dataset
 from hyq.data.minibatch import StepSampler
 from hyq.fqi.base import Snapshot, Step
-from hyq.fqi.hyq_fqi import greedy_policy
+from hyq.fqi.classes import GreedyPolicy, num_actions
+from hyq.fqi.networks import StepNetworks, as_tensor, at_next_step
 from hyq.fqi.rollout import VectorEnv
-from hyq.fqi.stack import Adam, Stack, action_count, as_tensor
+from hyq.losses import chosen, conservative_penalty, squared_loss
 
 
 @dataclass(frozen=True)
@@ -66,15 +67,8 @@ class CQLConfig:
             )
 
 
-@dataclass(frozen=True)
-class CQLState:
-    """Everything the next iteration depends on."""
-
-    iteration: int
-    parameters: torch.Tensor
-    """theta, flat."""
-    target: torch.Tensor
-    adam: Adam
+CQLState = Mapping[str, Array]
+"""Both networks, the optimiser and the count of iterations, as named arrays."""
 
 
 @dataclass(frozen=True)
@@ -95,37 +89,36 @@ class CQL:
         config, horizon = self.config, offline.horizon
         per_step = config.networks == "per-step"
         sampler = StepSampler.of(offline) if per_step else StepSampler.counted([len(offline)])
-        stack = Stack(
-            members=len(sampler.count),
-            inputs=math.prod(offline.transitions.observation.shape[1:]),
-            hidden=config.hidden,
-            outputs=action_count(env.single_action_space),
+        networks = StepNetworks(
+            len(sampler.count),
+            math.prod(offline.transitions.observation.shape[1:]),
+            config.hidden,
+            num_actions(env.single_action_space),
+            learning_rate=config.learning_rate,
+            seed=streams.integer("cql", "initial"),
         )
-        each = -(-config.batch_size // stack.members)
-        if state is None:
-            initial = stack.initial(streams.generator("cql", "initial"))
-            state = CQLState(0, initial, initial, Adam.fresh(initial))
-        parameters, target = state.parameters.clone().requires_grad_(), state.target.clone()
-        adam = state.adam.copy()
-        for t in range(state.iteration, config.iterations):
+        members, begin = len(sampler.count), 0
+        each = -(-config.batch_size // members)
+        if state is not None:
+            networks.load_arrays(state)
+            begin = int(state["iteration"])
+        for t in range(begin, config.iterations):
             started = time.perf_counter()
-            rng, told = streams.generator("cql", "minibatches", t), []
+            rng, means = streams.generator("cql", "minibatches", t), []
             for _ in range(config.updates):
                 draw = sampler.draw(each, rng)
                 rows, last = offline.transitions[draw], offline.step[draw] == horizon - 1
-                squared, penalty, value = cql_terms(stack, parameters, target, rows, last, config)
+                squared, penalty, value = cql_terms(networks, rows, last, config)
                 loss = squared.mean() + config.alpha * penalty.mean()
                 # Summed over networks, so that each learns as if it were alone.
-                adam.descend(parameters, loss * stack.members, config.learning_rate)
-                target.lerp_(parameters.detach(), config.tau)
-                told.append([x.mean().item() for x in (squared, penalty, value)])
-            squares, penalties, values = np.mean(told, axis=0).tolist()
-            now = parameters.detach().clone()
+                networks.descend(loss * members, config.tau)
+                means.append([x.mean().item() for x in (squared, penalty, value)])
+            squares, penalties, values = np.mean(means, axis=0).tolist()
             yield Step(
-                state=CQLState(t + 1, now, target.clone(), adam.copy()),
+                state=networks.arrays() | {"iteration": np.array(t + 1)},
                 iteration=t + 1,
                 online_steps=0,
-                policy=greedy_policy(stack.functions(now, horizon)),
+                policy=GreedyPolicy(networks.functions(horizon)),
                 metrics={
                     "offline_residual": math.sqrt(squares),
                     "penalty": penalties,
@@ -135,44 +128,28 @@ class CQL:
             )
 
     def snapshot(self, state: CQLState) -> Snapshot:
-        """Keep both networks, Adam's moments and the count of iterations."""
-        arrays: dict[str, Array] = {
-            "parameters": state.parameters.numpy(),
-            "target": state.target.numpy(),
-            "iteration": np.array(state.iteration),
-        }
-        return Snapshot(arrays | state.adam.arrays(), {})
+        """Keep everything: it is made anew in every iteration."""
+        return Snapshot(state, {})
 
     def restore(
         self, replaced: Mapping[str, Array], appended: Sequence[Mapping[str, Array]]
     ) -> CQLState:
-        """Take them back."""
-        return CQLState(
-            int(replaced["iteration"]),
-            torch.tensor(replaced["parameters"]),
-            torch.tensor(replaced["target"]),
-            Adam.rebuild(replaced),
-        )
+        """Take it back."""
+        return replaced
 
 
 def cql_terms(
-    stack: Stack,
-    parameters: torch.Tensor,
-    target: torch.Tensor,
-    rows: Transitions,
-    last: Array,
-    config: CQLConfig,
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    networks: StepNetworks, rows: Transitions, last: Array, config: CQLConfig
+) -> tuple[Tensor, Tensor, Tensor]:
     """Return squared TD errors, penalties and bootstrap values of rows shaped (networks, n, ...).
 
     Rows marked `last` happened at step H - 1, beyond which Q is zero, terminated or not.
     """
     with torch.no_grad():
-        q_t = stack.following(target, as_tensor(rows.next_observation).flatten(2))
-        v_t = q_t.amax(-1)
-        going_on = as_tensor(rows.discount * ~last)
-        target_tm1 = as_tensor(rows.reward) + config.discount * going_on * v_t
-    q_tm1 = stack(parameters, as_tensor(rows.observation).flatten(2))
+        v_t = at_next_step(networks.target, as_tensor(rows.next_observation).flatten(2)).amax(-1)
+        discount_t = config.discount * as_tensor(rows.discount * ~last)
+        target_tm1 = as_tensor(rows.reward) + discount_t * v_t
+    q_tm1 = networks.online(as_tensor(rows.observation).flatten(2))
     a_tm1 = as_tensor(rows.action)
-    squared = (chosen(q_tm1, a_tm1) - target_tm1).square()
+    squared = squared_loss(chosen(q_tm1, a_tm1) - target_tm1)
     return squared, conservative_penalty(q_tm1, a_tm1), v_t

@@ -25,15 +25,21 @@ from hyq.core.choices import check_choices
 from hyq.core.errors import HyqError
 from hyq.core.schedules import PiecewiseLinear
 from hyq.core.seeding import Streams
-from hyq.core.targets import optimality_target, td_error
 from hyq.core.types import Array, FloatArray, Transitions
 from hyq.data.dataset import Dataset
 from hyq.data.mix import mixing_weights
 from hyq.data.online import Batch, OnlineStore
 from hyq.fqi.base import Snapshot, Step
-from hyq.fqi.classes import F, FunctionClass, Regression, ValueFunction
+from hyq.fqi.classes import (
+    F,
+    FunctionClass,
+    GreedyPolicy,
+    Regression,
+    ValueFunction,
+    num_actions,
+)
 from hyq.fqi.rollout import Policy, VectorEnv, lockstep, uniform_actions
-from hyq.fqi.stack import action_count
+from hyq.fqi.targets import optimality_target, td_error
 
 
 @dataclass(frozen=True)
@@ -102,7 +108,7 @@ class HyQ(Generic[F]):
     ) -> Iterator[Step[HyQState[F]]]:
         """Alternate between collecting with the greedy policy and regressing on all data."""
         if isinstance(env.single_action_space, gym.spaces.Discrete):
-            action_count(env.single_action_space)  # functions of all actions count them from 0
+            num_actions(env.single_action_space)  # functions of all actions count them from 0
         if state is None:
             zeros = (self.family.zero(),) * offline.horizon
             state = HyQState(0, zeros, OnlineStore(), 0)
@@ -133,7 +139,7 @@ class HyQ(Generic[F]):
                 state=HyQState(t + 1, functions, online, samples),
                 iteration=t + 1,
                 online_steps=samples,
-                policy=greedy_policy(functions),
+                policy=GreedyPolicy(functions),
                 metrics=metrics,
                 seconds={
                     "collect": collected - started,
@@ -171,16 +177,11 @@ class HyQ(Generic[F]):
         )
 
 
-def greedy_policy(functions: Sequence[ValueFunction]) -> Policy:
-    """Return pi^f, which takes argmax_a f_h(s, a) at step h."""
-    return lambda h, observation: functions[h].greedy(observation)
-
-
 def collect(
     env: VectorEnv, functions: Sequence[ValueFunction], config: HyQConfig, streams: Streams
 ) -> tuple[Batch, int]:
     """Collect m_on tuples for every step h; return them and the transitions they cost."""
-    horizon, policy = len(functions), greedy_policy(functions)
+    horizon, policy = len(functions), GreedyPolicy(functions)
     if config.collection == "q-type":
         steps = [rows for rows, _ in lockstep(env, policy, horizon, streams.integer("episodes"))]
         nothing = steps[-1][:0]

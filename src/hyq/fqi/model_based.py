@@ -24,11 +24,10 @@ from hyq.data.dataset import Dataset
 from hyq.data.mix import mixing_weights
 from hyq.data.online import OnlineStore
 from hyq.fqi.base import Snapshot, Step
-from hyq.fqi.classes import F, FunctionClass
-from hyq.fqi.hyq_fqi import HyQ, HyQConfig, HyQState, collect, greedy_policy, online_residual
+from hyq.fqi.classes import F, FunctionClass, GreedyPolicy, num_actions
+from hyq.fqi.hyq_fqi import HyQ, HyQConfig, HyQState, collect, online_residual
 from hyq.fqi.linear import LinearClass, LinearFunction
 from hyq.fqi.rollout import VectorEnv
-from hyq.fqi.stack import action_count
 from hyq.fqi.tabular import TabularClass, TabularFunction
 
 Range = tuple[float, float]
@@ -84,7 +83,7 @@ class ModelBased(Generic[F]):
         self, env: VectorEnv, offline: Dataset, streams: Streams, state: HyQState[F] | None = None
     ) -> Iterator[Step[HyQState[F]]]:
         """Alternate between collecting with the planned policy and planning in a new model."""
-        action_count(env.single_action_space)  # plans count actions from 0
+        num_actions(env.single_action_space)  # plans count actions from 0
         how = HyQConfig(collection="q-type", value_range=self.config.value_range)
         if state is None:
             zeros = (self.model.values.zero(),) * offline.horizon
@@ -102,7 +101,7 @@ class ModelBased(Generic[F]):
                 state=HyQState(t + 1, functions, online, samples),
                 iteration=t + 1,
                 online_steps=samples,
-                policy=greedy_policy(functions),
+                policy=GreedyPolicy(functions),
                 metrics={"online_residual": surprise, "realised_offline_share": share},
                 seconds={
                     "collect": collected - started,
