@@ -116,7 +116,7 @@ def test_without_pessimism_it_finds_the_optimal_values_of_a_covered_mdp(networks
         transition[index] /= transition[index].sum()
     mdp = FiniteMDP(transition, drawn.reward, drawn.initial)
     config = CQLConfig(
-        iterations=1, updates=900, networks=networks, hidden=(), batch_size=192,  # type: ignore[arg-type]
+        iterations=1, updates=700, networks=networks, hidden=(), batch_size=960,  # type: ignore[arg-type]
         learning_rate=0.02, discount=1.0, tau=0.1, alpha=0.0,
     )  # fmt: skip
     shared = networks == "shared"

@@ -13,7 +13,7 @@ class MisfitError(HyqError):
     """The environment, as it is wrapped, shows something else than the learner or the logs need."""
 
     def __init__(self, what: str, remedy: str) -> None:
-        """Say what does not fit, and what to do unless somebody knows better."""
+        """Say what does not fit, and what to do unless the caller has better advice."""
         super().__init__(what, remedy)
         self.what = what
 

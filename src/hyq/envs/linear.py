@@ -25,7 +25,7 @@ from hyq.core.errors import HyqError
 from hyq.core.mdp import FiniteMDP, check_distributions
 from hyq.core.seeding import Streams
 from hyq.core.types import Array, FloatArray, IntArray
-from hyq.envs.batched import BatchedEnv, SingleLane
+from hyq.envs.batched import BatchedEnv, single
 from hyq.envs.tabular import RowSampler
 
 
@@ -98,7 +98,7 @@ class LinearMDP:
         return weights
 
 
-class _LinearMDPLanes(BatchedEnv):
+class _LinearMDPEnv(BatchedEnv):
     """What both kinds of action share: states, features and their observation."""
 
     def __init__(self, num_envs: int, linear: LinearMDP) -> None:
@@ -115,15 +115,15 @@ class _LinearMDPLanes(BatchedEnv):
         """The exact MDP over `linear`'s own actions."""
         return self.linear.mdp
 
-    def _initial_state(self, lanes: int) -> Array:
-        return self._sampler.initial(self.np_random, lanes)
+    def _initial_state(self, count: int) -> Array:
+        return self._sampler.initial(self.np_random, count)
 
     def _observe(self, state: Array, h: IntArray) -> Array:
         return self.linear.features[state]
 
 
-class LinearMDPEnv(_LinearMDPLanes):
-    """Lanes of a linear MDP with finitely many actions."""
+class LinearMDPEnv(_LinearMDPEnv):
+    """Copies of a linear MDP with finitely many actions."""
 
     def __init__(self, num_envs: int, linear: LinearMDP) -> None:
         """Simulate `linear`."""
@@ -135,8 +135,8 @@ class LinearMDPEnv(_LinearMDPLanes):
         return next_state, self.mdp.reward[h, state, action]
 
 
-class ConvexLinearMDPEnv(_LinearMDPLanes):
-    """Lanes of a linear MDP whose actions are mixtures: {phi(s, a)} is convex and compact.
+class ConvexLinearMDPEnv(_LinearMDPEnv):
+    """Copies of a linear MDP whose actions are mixtures: {phi(s, a)} is convex and compact.
 
     An action is a point a of the simplex over `linear`'s k actions, and phi(s, a) =
     sum_i a_i phi(s, i). A vector off the simplex is played as its nearest point on it. Since Q* is
@@ -189,9 +189,7 @@ def make_linear_mdp_vector(num_envs: int = 1, **settings: int) -> LinearMDPEnv:
     return LinearMDPEnv(num_envs, random_linear_mdp(**settings))
 
 
-def make_linear_mdp(**settings: int) -> SingleLane:
-    """Make a single environment; `settings` are those of `random_linear_mdp`."""
-    return SingleLane(make_linear_mdp_vector(1, **settings))
+make_linear_mdp = single(make_linear_mdp_vector)
 
 
 def make_convex_linear_mdp_vector(num_envs: int = 1, **settings: int) -> ConvexLinearMDPEnv:
@@ -199,6 +197,4 @@ def make_convex_linear_mdp_vector(num_envs: int = 1, **settings: int) -> ConvexL
     return ConvexLinearMDPEnv(num_envs, random_linear_mdp(**settings))
 
 
-def make_convex_linear_mdp(**settings: int) -> SingleLane:
-    """Make a single environment; `settings` are those of `random_linear_mdp`."""
-    return SingleLane(make_convex_linear_mdp_vector(1, **settings))
+make_convex_linear_mdp = single(make_convex_linear_mdp_vector)

@@ -7,7 +7,7 @@ example of linear Bellman completeness.
 """
 
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Self
 
 import gymnasium as gym
 import numpy as np
@@ -15,7 +15,7 @@ import numpy as np
 from hyq.core.errors import HyqError
 from hyq.core.seeding import Streams
 from hyq.core.types import Array, FloatArray, IntArray
-from hyq.envs.batched import BatchedEnv, SingleLane
+from hyq.envs.batched import BatchedEnv, single
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,7 +149,7 @@ class LinearQuadratic:
 
 
 class LQREnv(BatchedEnv):
-    """Lanes of a regulator; the observation is the state x."""
+    """Copies of a regulator; the observation is the state x."""
 
     def __init__(self, num_envs: int, system: LinearQuadratic) -> None:
         """Simulate `system`."""
@@ -160,9 +160,9 @@ class LQREnv(BatchedEnv):
         self.single_action_space = gym.spaces.Box(-np.inf, np.inf, (m,), dtype=np.float64)
         super().__init__(num_envs)
 
-    def _initial_state(self, lanes: int) -> Array:
+    def _initial_state(self, count: int) -> Array:
         return self.system.initial_scale * self.np_random.standard_normal(
-            (lanes, len(self.system.dynamics))
+            (count, len(self.system.dynamics))
         )
 
     def _advance(self, state: Array, action: Array, h: IntArray) -> tuple[Array, FloatArray]:
@@ -199,6 +199,4 @@ def make_lqr_vector(
     )
 
 
-def make_lqr(**settings: Any) -> SingleLane:
-    """Make a single environment; `settings` are those of `make_lqr_vector`."""
-    return SingleLane(make_lqr_vector(1, **settings))
+make_lqr = single(make_lqr_vector)

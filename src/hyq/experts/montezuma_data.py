@@ -5,7 +5,7 @@
 * *hard*: half and half.
 
 An emulator's seed and the actions taken say everything about an episode, so the package ships no
-pictures: `load("montezuma/hard")` plays the recordings again, checks the result against the SHA-256
+images: `load("montezuma/hard")` plays the recordings again, checks the result against the SHA-256
 of what was recorded, and keeps it in a cache.
 """
 
@@ -39,7 +39,7 @@ FORMAT = "hyq-recordings-1"
 SHIPPED = FilePath(__file__).with_name("montezuma_recordings")
 
 Count = Callable[[int], None]
-"""Told how many transitions were just done."""
+"""Receives how many transitions were just done."""
 
 
 def _ignore(count: int) -> None:
@@ -48,7 +48,7 @@ def _ignore(count: int) -> None:
 
 @dataclass(frozen=True)
 class Recordings:
-    """Paths, the expert's and a random policy's episodes, and what their pictures hash to."""
+    """Paths, the expert's and a random policy's episodes, and what their images hash to."""
 
     paths: Sequence[Path]
     expert: Sequence[Recording]
@@ -169,7 +169,7 @@ def load(name: str, recordings: FilePath = SHIPPED, cache: FilePath | None = Non
 
 
 def _keep(episodes: Episodes, place: FilePath) -> None:
-    """Save rendered data, unless somebody did so in spite of the lock, as on some network disks."""
+    """Save rendered data, unless another process did: some network disks ignore the lock."""
     try:
         episodes.save(place)
     except HyqError:
@@ -184,7 +184,7 @@ def cache_directory() -> FilePath:
 
 
 def render(recordings: Iterable[Recording], progress: Count = _ignore) -> Iterator[Episode]:
-    """Play recordings in the environment, giving single pictures of 84x84 instead of stacks."""
+    """Play recordings in the environment, giving single images of 84x84 instead of stacks."""
     env = Montezuma(stack=1)
     for recording in recordings:
         yield _render(env, recording)
@@ -193,20 +193,20 @@ def render(recordings: Iterable[Recording], progress: Count = _ignore) -> Iterat
 
 def _render(env: Montezuma, recording: Recording) -> Episode:
     steps = len(recording.actions)
-    pictures = np.empty((steps + 1, SIDE, SIDE), np.uint8)
+    images = np.empty((steps + 1, SIDE, SIDE), np.uint8)
     rewards = np.empty(steps, np.float32)
     lives = np.empty(steps + 1, np.int64)
-    pictures[:1], info = env.reset(seed=recording.seed)
+    images[:1], info = env.reset(seed=recording.seed)
     lives[0] = info["lives"]
     over = terminated = False
     for t, action in enumerate(recording.actions.tolist()):
         if over:
-            raise HyqError(f"recording {recording.seed} goes on after its game is over")
-        pictures[t + 1 : t + 2], rewards[t], terminated, truncated, info = env.step(action)
+            raise HyqError(f"recording {recording.seed} continues after its game is over")
+        images[t + 1 : t + 2], rewards[t], terminated, truncated, info = env.step(action)
         lives[t + 1] = info["lives"]
         over = terminated or truncated
     actions = recording.actions.astype(np.int64)
-    return Episode(pictures, actions, rewards, terminated, np.diff(lives) < 0)
+    return Episode(images, actions, rewards, terminated, np.diff(lives) < 0)
 
 
 def first(recordings: Iterable[Recording], transitions: int) -> list[Recording]:
@@ -228,7 +228,7 @@ def record_expert(
     """Record expert episodes until they have `size` transitions, one small file each.
 
     Yields each with its score. Episode i depends on the seed and on i alone, so a recording that
-    was interrupted goes on where it stopped. The routes take turns.
+    was interrupted resumes where it stopped. The routes take turns.
     """
     directory.mkdir(parents=True, exist_ok=True)
     streams, transitions, index = Streams(seed), 0, 0
@@ -291,8 +291,8 @@ def _cut(episode: Episode, steps: int) -> Episode:
     if len(episode.action) <= steps:
         return episode
     lost = None if episode.life_lost is None else episode.life_lost[:steps]
-    pictures = episode.observation[: steps + 1]
-    return Episode(pictures, episode.action[:steps], episode.reward[:steps], False, lost)
+    images = episode.observation[: steps + 1]
+    return Episode(images, episode.action[:steps], episode.reward[:steps], False, lost)
 
 
 def _write_episode(path: FilePath, recording: Recording, score: int) -> None:

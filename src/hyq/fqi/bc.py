@@ -31,7 +31,7 @@ class BCConfig:
     """The settings of behaviour cloning."""
 
     iterations: int = 10
-    """Iterations; each ends with a policy to judge."""
+    """Iterations; each ends with a policy to evaluate."""
     updates: int = 100
     """Gradient steps in an iteration."""
     batch_size: int = 64
@@ -42,7 +42,7 @@ class BCConfig:
     """Hidden units of each classifier; none makes it a logistic regression, which is convex."""
 
     def __post_init__(self) -> None:
-        """Refuse settings that cannot learn."""
+        """Validate the settings."""
         if min(self.iterations, self.updates, self.batch_size) < 1 or not self.learning_rate > 0:
             raise HyqError("iterations, updates, batch_size and learning_rate must be positive")
 

@@ -7,7 +7,7 @@ backups, where an error of 0.01 a step would be 1.0 at the end; docs/algorithms/
 all of them but the third:
 
 * the head lives in [0, V_max], which bounds f as the paper's class is bounded and forbids encodings
-  that hardly differ but are told apart by huge weights;
+  that hardly differ but are separated by huge weights;
 * a weak pull towards the encoder it started from, and a weaker one towards zero, make what one
   step learned a prior for the next and keep unused latents alive;
 * the encoder is learned on centred observations, yet handed on as a map of raw ones: the code of
@@ -75,7 +75,7 @@ class BlockClass:
     """Iterations of L-BFGS."""
 
     def __post_init__(self) -> None:
-        """Refuse an encoding that does not exist."""
+        """Validate the encoding."""
         check_choices(self)
 
     def zero(self) -> BlockFunction:
@@ -152,7 +152,7 @@ class BlockClass:
 
 
 LOSS_SCALE = 1e4
-"""L-BFGS judges progress against max(|loss|, 1); a mean squared error is far below one."""
+"""L-BFGS measures progress against max(|loss|, 1); a mean squared error is far below one."""
 
 
 class _HeadProblem:

@@ -44,7 +44,7 @@ SOLVER: Any = {"method": "L-BFGS-B", "options": {"maxiter": 30, "ftol": 1e-4, "g
 
 @dataclass(frozen=True)
 class BRIEEConfig:
-    """The settings of BRIEE; the lanes of the environment it is given are its rollouts per step."""
+    """The settings of BRIEE; the environment's `num_envs` is its rollouts per step."""
 
     iterations: int = 500
     latents: int = 3
@@ -72,7 +72,7 @@ class BRIEEConfig:
     v_max: float = 1.0
 
     def __post_init__(self) -> None:
-        """Refuse settings that mean nothing."""
+        """Validate the settings."""
         positive = ("iterations", "latents", "discriminators", "ridge", "lambda_", "v_max")
         for name, value in vars(self).items():
             if name in positive and not value > 0:
@@ -131,8 +131,8 @@ def collect(env: VectorEnv, policy: Policy, horizon: int, streams: Streams) -> t
 
 
 def _roll_in(env: VectorEnv, policy: Policy, depth: int, rng: Generator) -> Policy:
-    space, lanes = env.single_action_space, env.num_envs
-    return lambda h, x: policy(h, x) if h < depth else uniform_actions(space, lanes, rng)
+    space, count = env.single_action_space, env.num_envs
+    return lambda h, x: policy(h, x) if h < depth else uniform_actions(space, count, rng)
 
 
 def standardise(x: Array) -> tuple[Array, FloatArray, FloatArray]:
@@ -155,7 +155,7 @@ class Rows:
 
     @classmethod
     def of(cls, x: Array, y: Array, action: IntArray, actions: int) -> "Rows":
-        """Sort."""
+        """Sort the rows by action."""
         order = np.argsort(action, kind="stable")
         ends = np.searchsorted(action[order], np.arange(actions + 1))
         return cls(x[order], y[order], tuple(slice(a, b) for a, b in pairwise(ends)))
@@ -309,8 +309,10 @@ def plan(
     functions: list[OptimisticQ] = []
     for h in reversed(range(len(learned))):
         data = Transitions.concatenate(online.at(h))
-        following = functions[-1].values(data.next_observation, config) if functions else 0.0
-        target = data.reward + data.discount * np.minimum(np.max(following, axis=-1), config.v_max)
+        next_values = functions[-1].values(data.next_observation, config) if functions else 0.0
+        target = data.reward + data.discount * np.minimum(
+            np.max(next_values, axis=-1), config.v_max
+        )
         code = learned[h].code(data.observation, config.encoding)
         taken = [data.action == action for action in range(len(learned[h].weights))]
         gram = np.stack([code[rows].T @ code[rows] for rows in taken])

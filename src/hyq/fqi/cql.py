@@ -37,7 +37,7 @@ class CQLConfig:
     """The settings of CQL; the defaults are the paper's."""
 
     iterations: int = 40
-    """Iterations; each ends with a policy to judge."""
+    """Iterations; each ends with a policy to evaluate."""
     updates: int = 150
     """Gradient steps in an iteration."""
     networks: Literal["shared", "per-step"] = "shared"
@@ -56,7 +56,7 @@ class CQLConfig:
     """Weight of the pessimism; 0 is offline DQN."""
 
     def __post_init__(self) -> None:
-        """Refuse settings that mean nothing."""
+        """Validate the settings."""
         if min(self.iterations, self.updates, self.batch_size) < 1 or not self.learning_rate > 0:
             raise HyqError("iterations, updates, batch_size and learning_rate must be positive")
         check_choices(self)

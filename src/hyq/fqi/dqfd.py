@@ -38,10 +38,10 @@ from hyq.losses import chosen, large_margin_loss, squared_loss
 
 @dataclass(frozen=True)
 class DQfDConfig:
-    """The settings of DQfD; m_on is the number of lanes of the environment it is given."""
+    """The settings of DQfD; m_on is the `num_envs` of the environment it is given."""
 
     iterations: int = 70
-    """Iterations; each ends with a policy to judge."""
+    """Iterations; each ends with a policy to evaluate."""
     pretraining: int = 20
     """Iterations, of the above, that learn offline before the first interaction."""
     updates: int = 100
@@ -70,7 +70,7 @@ class DQfDConfig:
     """Targets are kept inside this range: [0, V_max] in the paper."""
 
     def __post_init__(self) -> None:
-        """Refuse settings that mean nothing."""
+        """Validate the settings."""
         if min(self.iterations, self.updates) < 1 or not self.learning_rate > 0:
             raise HyqError("iterations, updates and learning_rate must be positive")
         if self.batch_size < 2:

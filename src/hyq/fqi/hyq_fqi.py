@@ -44,7 +44,7 @@ from hyq.fqi.targets import optimality_target, td_error
 
 @dataclass(frozen=True)
 class HyQConfig:
-    """The settings of Hy-Q; m_on is the number of lanes of the environment it is given."""
+    """The settings of Hy-Q; m_on is the `num_envs` of the environment it is given."""
 
     iterations: int = 50
     """T, the number of iterations."""
@@ -59,7 +59,7 @@ class HyQConfig:
     """Start the fit of the last step from the first step's function of the iteration before."""
 
     def __post_init__(self) -> None:
-        """Refuse settings that mean nothing."""
+        """Validate the settings."""
         if self.iterations < 1:
             raise HyqError(f"iterations must be at least 1, got {self.iterations}")
         check_choices(self)
@@ -211,7 +211,7 @@ def _uniform_at(depth: int, policy: Policy, env: VectorEnv, streams: Streams) ->
 
 @dataclass(frozen=True)
 class FitReport:
-    """What a backward pass of FQI tells about itself."""
+    """What a backward pass of FQI reports."""
 
     offline_share: float
     offline_residual: float
@@ -242,8 +242,8 @@ def fitted_q_iteration(
         logged = offline.at(h) if offline_share != 0.0 else offline.at(h)[:0]
         collected = online.at(h) if offline_share != 1.0 else []
         rows = Transitions.concatenate([logged, *collected])
-        following = functions[h + 1] if h + 1 < horizon else None
-        target = regression_target(rows, following, config)
+        next_function = functions[h + 1] if h + 1 < horizon else None
+        target = regression_target(rows, next_function, config)
         weight = mixing_weights(len(logged), len(rows) - len(logged), offline_share)
         problem = Regression(rows.observation, rows.action, target, weight)
         target_seconds += (made := time.perf_counter()) - started
@@ -263,13 +263,13 @@ def fitted_q_iteration(
 
 
 def regression_target(
-    rows: Transitions, following: ValueFunction | None, config: HyQConfig
+    rows: Transitions, next_function: ValueFunction | None, config: HyQConfig
 ) -> FloatArray:
     """Return r + max_a' f_{h+1}(s', a'); beyond the last step f is zero."""
-    if following is None:
+    if next_function is None:
         value: FloatArray = np.zeros(len(rows))
     else:
-        value = following.best(rows.next_observation)
+        value = next_function.best(rows.next_observation)
     return optimality_target(rows.reward, rows.discount, value, config.value_range)
 
 
@@ -277,8 +277,8 @@ def online_residual(functions: Sequence[ValueFunction], batch: Batch, config: Hy
     """Return the root mean squared Bellman residual of f on one batch of online tuples."""
     squares, count = 0.0, 0
     for h, rows in enumerate(batch):
-        following = functions[h + 1] if h + 1 < len(functions) else None
-        target = regression_target(rows, following, config)
+        next_function = functions[h + 1] if h + 1 < len(functions) else None
+        target = regression_target(rows, next_function, config)
         estimate = functions[h].at(rows.observation, rows.action)
         squares += float(np.square(td_error(estimate, target)).sum())
         count += len(rows)

@@ -91,7 +91,7 @@ class LinearClass:
     """B_W."""
 
     def __post_init__(self) -> None:
-        """Refuse an empty ball."""
+        """Validate the radius."""
         check_radius(self.radius)
 
     def zero(self) -> LinearFunction:
@@ -208,7 +208,7 @@ class ConvexLinearClass:
     """B_W."""
 
     def __post_init__(self) -> None:
-        """Refuse an empty ball."""
+        """Validate the radius."""
         check_radius(self.radius)
 
     def zero(self) -> ConvexLinearFunction:
@@ -285,7 +285,7 @@ class QuadraticClass:
     """B_W, a bound on the coefficients of the monomials."""
 
     def __post_init__(self) -> None:
-        """Refuse an empty ball."""
+        """Validate the radius."""
         check_radius(self.radius)
 
     def zero(self) -> QuadraticFunction:

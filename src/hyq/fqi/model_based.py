@@ -42,18 +42,18 @@ class ModelClass(Protocol[F]):
         ...
 
     def plan(
-        self, rows: Transitions, weight: FloatArray, following: F | None, value_range: Range
+        self, rows: Transitions, weight: FloatArray, next_function: F | None, value_range: Range
     ) -> F:
-        """Fit P_h and r_h to weighted rows, and return r_h + P_h max_a `following`."""
+        """Fit P_h and r_h to weighted rows, and return r_h + P_h max_a `next_function`."""
         ...
 
 
 @dataclass(frozen=True)
 class ModelBasedConfig:
-    """The settings; the online episodes of an iteration are the lanes of the environment."""
+    """The settings; the online episodes of an iteration are the `num_envs` of the environment."""
 
     iterations: int = 50
-    """Iterations; each ends with a policy to judge."""
+    """Iterations; each ends with a policy to evaluate."""
     offline_share: float | None = 0.5
     """Weight of the offline data in every fit: one half in Ross and Bagnell; None pools rows."""
     value_range: Range = (0.0, 1.0)
@@ -61,7 +61,7 @@ class ModelBasedConfig:
     model says."""
 
     def __post_init__(self) -> None:
-        """Refuse settings that mean nothing."""
+        """Validate the settings."""
         if self.iterations < 1:
             raise HyqError(f"iterations must be at least 1, got {self.iterations}")
         mixing_weights(1, 1, self.offline_share)
@@ -130,8 +130,8 @@ def plan(
         logged = offline.at(h)
         rows = Transitions.concatenate([logged, *online.at(h)])
         weight = mixing_weights(len(logged), len(rows) - len(logged), config.offline_share)
-        following = functions[-1] if functions else None
-        functions.append(model.plan(rows, weight, following, config.value_range))
+        next_function = functions[-1] if functions else None
+        functions.append(model.plan(rows, weight, next_function, config.value_range))
         shares.append(float(weight[: len(logged)].sum()))
     return tuple(reversed(functions)), float(np.mean(shares))
 
@@ -169,14 +169,14 @@ class TabularModel:
         self,
         rows: Transitions,
         weight: FloatArray,
-        following: TabularFunction | None,
+        next_function: TabularFunction | None,
         value_range: Range,
     ) -> TabularFunction:
         """Back values up exactly through the fitted tables."""
         transition, reward = self.fit(rows, weight)
-        if following is None:
+        if next_function is None:
             return TabularFunction(np.clip(reward, *value_range))
-        value = following.best(np.arange(self.states))
+        value = next_function.best(np.arange(self.states))
         return TabularFunction(np.clip(reward + transition @ value, *value_range))
 
 
@@ -191,7 +191,7 @@ class LinearModel:
     """Pull towards zero, in units of the total weight of the data, which is one."""
 
     def __post_init__(self) -> None:
-        """Refuse a regression without a unique solution."""
+        """Raise for a regression without a unique solution."""
         if not self.ridge > 0:
             raise HyqError(f"ridge must be positive, got {self.ridge}")
 
@@ -212,12 +212,12 @@ class LinearModel:
         self,
         rows: Transitions,
         weight: FloatArray,
-        following: LinearFunction | None,
+        next_function: LinearFunction | None,
         value_range: Range,
     ) -> LinearFunction:
         """Return the weights theta_h + mu_h V_{h+1}, V kept in range."""
         measure, reward = self.fit(rows, weight)
-        if following is None:
+        if next_function is None:
             return LinearFunction(reward)
-        value = np.clip(following.best(rows.next_observation), *value_range)
+        value = np.clip(next_function.best(rows.next_observation), *value_range)
         return LinearFunction(reward + measure @ value)

@@ -191,7 +191,7 @@ def relative_spectrum(target: FloatArray, data: FloatArray) -> FloatArray:
 
 @dataclass(frozen=True)
 class LowRankBounds:
-    """The bound on C_pi in low-rank MDPs, whose features phi* nobody knows."""
+    """The bound on C_pi in low-rank MDPs, whose features phi* are unknown."""
 
     tight: float
     """sqrt(alpha (1 + sum_{h<H-1} ||E_{d_h} phi*||^2)): Cauchy-Schwarz over the steps."""

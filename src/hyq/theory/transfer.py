@@ -128,9 +128,9 @@ class ChainProblem:
             return None
         path = []
         for choice in reversed(back):
-            following = int(choice[member])
-            path.append((following, member))
-            member = following
+            next_member = int(choice[member])
+            path.append((next_member, member))
+            member = next_member
         return path[::-1]
 
     def total(self, terms: list[FloatArray], path: list[tuple[int, int]]) -> float:
