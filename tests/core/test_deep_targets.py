@@ -92,7 +92,7 @@ def test_a_schedule_is_made_of_whatever_says_it() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "much", "0:1, 5", "10:0, 10:1", "10:0, 5:1", "0:1:2", "nan"])
-def test_text_that_is_no_schedule_is_refused(text: str) -> None:
+def test_text_that_is_no_schedule_raises(text: str) -> None:
     with pytest.raises(HyqError, match="schedule"):
         PiecewiseLinear.parse(text)
 

@@ -166,12 +166,12 @@ def test_white_pictures_stay_white_however_much_they_are_shrunk() -> None:
         np.testing.assert_array_equal(shrink(white, factor), 255)
 
 
-def test_a_negative_seed_is_refused() -> None:
+def test_a_negative_seed_raises() -> None:
     with pytest.raises(HyqError, match="must not be negative"):
         Streams(-1)
 
 
-def test_a_directory_below_a_file_is_refused(tmp_path: Path) -> None:
+def test_a_directory_below_a_file_raises(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("kept")
     with pytest.raises(HyqError, match="cannot write"), new_directory(tmp_path / "file" / "new"):
         pass
@@ -198,6 +198,6 @@ def test_whole_numbers_may_be_written_in_any_way(given: Any) -> None:
 
 
 @pytest.mark.parametrize("given", [0.5, "1000", float("inf"), float("nan"), None])
-def test_what_is_no_whole_number_is_refused(given: Any) -> None:
+def test_what_is_no_whole_number_raises(given: Any) -> None:
     with pytest.raises(HyqError, match="steps must be a whole number"):
         Counted(given)

@@ -23,7 +23,7 @@ from tests.fqi.conformance import check_conformance
 LOCK = LockSpec(horizon=6, actions=4, instance_seed=1)
 
 
-def lanes(count: int, lock: LockSpec = LOCK) -> CombinationLockVector:
+def copies(count: int, lock: LockSpec = LOCK) -> CombinationLockVector:
     return CombinationLockVector(count, **lock_parameters(lock))
 
 
@@ -66,7 +66,7 @@ def test_on_one_hot_states_it_learns_the_conditional_frequencies() -> None:
 def survival(kind: LockData, lock: LockSpec, config: BCConfig) -> FloatArray:
     """Return the share of episodes still in a good state after each step."""
     data = lock_dataset(lock, kind, lock.horizon * 1000, seed=2)
-    env = lanes(500, lock)
+    env = copies(500, lock)
     policy = train(config, env, data).policy
     return np.array(
         [float((env.latent != BAD).mean()) for _ in lockstep(env, policy, lock.horizon, seed=3)]
@@ -102,18 +102,18 @@ def test_the_environment_is_never_stepped() -> None:
 def test_conformance() -> None:
     config = BCConfig(iterations=3, updates=4, batch_size=8, hidden=(7,))
     data = lock_dataset(LOCK, "trajectory", 600, seed=0)
-    check_conformance(lambda: BC(config), lanes(2), data)
+    check_conformance(lambda: BC(config), copies(2), data)
 
 
 @pytest.mark.parametrize(
     "settings", [{"iterations": 0}, {"updates": 0}, {"batch_size": 0}, {"learning_rate": 0.0}]
 )
-def test_impossible_settings_are_refused(settings: dict[str, float]) -> None:
+def test_impossible_settings_raise(settings: dict[str, float]) -> None:
     with pytest.raises(HyqError):
         BCConfig(**settings)  # type: ignore[arg-type]
 
 
-def test_actions_that_cannot_be_classified_are_refused() -> None:
+def test_actions_that_cannot_be_classified_raise() -> None:
     env = gym.make_vec("Pendulum-v1", num_envs=1)
     data = lock_dataset(LOCK, "trajectory", 600, seed=0)
     with pytest.raises(HyqError, match="Discrete"):

@@ -25,7 +25,7 @@ from tests.fqi.conformance import check_conformance
 LOCK = LockSpec(horizon=6, actions=4, instance_seed=1)
 
 
-def lanes(count: int, lock: LockSpec = LOCK) -> CombinationLockVector:
+def copies(count: int, lock: LockSpec = LOCK) -> CombinationLockVector:
     return CombinationLockVector(count, **lock_parameters(lock))
 
 
@@ -166,7 +166,7 @@ def test_pessimism_keeps_to_logged_actions() -> None:
 def test_the_target_is_a_moving_average() -> None:
     data = lock_dataset(LOCK, "trajectory", 600, seed=0)
     states = {
-        tau: train(CQLConfig(iterations=1, updates=1, hidden=(5,), tau=tau), lanes(1), data).state
+        tau: train(CQLConfig(iterations=1, updates=1, hidden=(5,), tau=tau), copies(1), data).state
         for tau in (0.25, 1.0)
     }
     name, moved = "weights.0", states[0.25]
@@ -184,7 +184,7 @@ def test_it_opens_a_lock_from_trajectories_where_cloning_would_guess() -> None:
     config = CQLConfig(
         iterations=6, updates=200, networks="per-step", hidden=(32,), batch_size=8 * 32, tau=0.1
     )
-    env = lanes(300, lock)
+    env = copies(300, lock)
     peak = max(
         float(returns(env, step.policy, 8, seed=9).mean())
         for step in CQL(config).run(env, data, Streams(0))
@@ -198,7 +198,7 @@ def test_conformance(networks: str) -> None:
         iterations=3, updates=4, hidden=(7,), batch_size=16, networks=networks  # type: ignore[arg-type]
     )  # fmt: skip
     data = lock_dataset(LOCK, "trajectory", 600, seed=0)
-    check_conformance(lambda: CQL(config), lanes(2), data)
+    check_conformance(lambda: CQL(config), copies(2), data)
 
 
 @pytest.mark.parametrize(
@@ -213,6 +213,6 @@ def test_conformance(networks: str) -> None:
         {"alpha": -0.1},
     ],
 )
-def test_impossible_settings_are_refused(settings: dict[str, float]) -> None:
+def test_impossible_settings_raise(settings: dict[str, float]) -> None:
     with pytest.raises(HyqError):
         CQLConfig(**settings)  # type: ignore[arg-type]

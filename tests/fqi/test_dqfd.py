@@ -24,7 +24,7 @@ LOCK = LockSpec(horizon=6, actions=4, instance_seed=1)
 TINY = DQfDConfig(iterations=3, pretraining=1, updates=3, hidden=(7,), batch_size=48)
 
 
-def lanes(count: int, lock: LockSpec = LOCK) -> CombinationLockVector:
+def copies(count: int, lock: LockSpec = LOCK) -> CombinationLockVector:
     return CombinationLockVector(count, **lock_parameters(lock))
 
 
@@ -72,7 +72,7 @@ def test_the_loss(discount: float, step: int, target: float) -> None:
     squared, margin = (1.0 - target) ** 2, 1.5 + 0.8 - 1.0
     assert parts == pytest.approx([squared, squared, margin], rel=1e-5)
     norm = 1.0 + 1.5**2
-    assert float(loss) == pytest.approx(squared + 0.5 * 0.75 * margin + 0.01 * norm, rel=1e-5)
+    assert loss.item() == pytest.approx(squared + 0.5 * 0.75 * margin + 0.01 * norm, rel=1e-5)
 
 
 def test_targets_are_kept_in_range() -> None:
@@ -104,7 +104,7 @@ def test_the_offline_share_is_exact_whatever_the_rounding(share: float, logged: 
 
 def test_it_learns_offline_before_it_interacts() -> None:
     data = lock_dataset(LOCK, "trajectory", 600, seed=0)
-    steps = run(TINY, lanes(5), data)
+    steps = run(TINY, copies(5), data)
     each = 5 * (1 + 2 + 3 + 4 + 5 + 6)
     assert [step.online_steps for step in steps] == [0, each, 2 * each]
     assert "online_residual" not in steps[0].metrics
@@ -117,7 +117,7 @@ def test_q_type_collection_costs_whole_episodes() -> None:
     config = DQfDConfig(
         iterations=2, pretraining=0, updates=1, hidden=(), batch_size=48, collection="q-type"
     )
-    assert [step.online_steps for step in run(config, lanes(5), data)] == [30, 60]
+    assert [step.online_steps for step in run(config, copies(5), data)] == [30, 60]
 
 
 def demonstrations(reward: float) -> Dataset:
@@ -149,7 +149,7 @@ def test_the_penalty_on_parameters_shrinks_them() -> None:
 
     def size(l2: float) -> float:
         config = DQfDConfig(iterations=1, updates=100, hidden=(8,), batch_size=48, l2=l2)
-        [last] = run(config, lanes(1), data)
+        [last] = run(config, copies(1), data)
         weights = [x for name, x in last.state.arrays.items() if name.startswith("online.")]
         return float(np.sqrt(sum(np.square(x).sum() for x in weights)))
 
@@ -167,9 +167,9 @@ def depth(kind: LockData, margin_weight: float) -> float:
         batch_size=8 * 32,
         margin_weight=margin_weight,
     )
-    [last] = deque(DQfD(config).run(lanes(20, lock), data, Streams(0)), maxlen=1)
-    judge = lanes(300, lock)
-    alive = [(judge.latent != BAD).mean() for _ in lockstep(judge, last.policy, 8, seed=9)]
+    [last] = deque(DQfD(config).run(copies(20, lock), data, Streams(0)), maxlen=1)
+    test_env = copies(300, lock)
+    alive = [(test_env.latent != BAD).mean() for _ in lockstep(test_env, last.policy, 8, seed=9)]
     return float(np.sum(alive))
 
 
@@ -190,7 +190,7 @@ def test_conformance(networks: str, pretraining: int) -> None:
         networks=networks,  # type: ignore[arg-type]
     )
     data = lock_dataset(LOCK, "trajectory", 600, seed=0)
-    check_conformance(lambda: DQfD(config), lanes(2), data)
+    check_conformance(lambda: DQfD(config), copies(2), data)
 
 
 @pytest.mark.parametrize(
@@ -207,6 +207,6 @@ def test_conformance(networks: str, pretraining: int) -> None:
         {"offline_share": 2.0},
     ],
 )
-def test_impossible_settings_are_refused(settings: dict[str, float]) -> None:
+def test_impossible_settings_raise(settings: dict[str, float]) -> None:
     with pytest.raises(HyqError):
         DQfDConfig(**settings)  # type: ignore[arg-type]

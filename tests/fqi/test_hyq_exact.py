@@ -94,7 +94,7 @@ Behaviour = Callable[[np.random.Generator, int], Array]
 
 
 def logged(env: BatchedEnv, behaviour: Behaviour, seed: int) -> Dataset:
-    """Log one episode per lane of `env` under `behaviour`, which sees nothing."""
+    """Log one episode per copy of `env` under `behaviour`, which sees nothing."""
     rng = np.random.default_rng(seed)
     steps = [
         rows

@@ -96,7 +96,7 @@ def test_zero_is_zero_and_arrays_rebuild_the_function() -> None:
     )
 
 
-def test_settings_that_cannot_fit_are_refused() -> None:
+def test_settings_that_cannot_fit_raise() -> None:
     with pytest.raises(HyqError, match="must be positive"):
         MLPClass(2, 2, updates=0)
     with pytest.raises(HyqError, match="value_range must contain zero"):

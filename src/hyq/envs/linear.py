@@ -94,8 +94,7 @@ class LinearMDP:
     def optimal_weights(self) -> FloatArray:
         """Return w*_h with Q*_h = <w*_h, phi>, shape (H, d)."""
         value_next = np.einsum("hdt,ht->hd", self.measures, self.mdp.optimal_v()[1:])
-        weights: FloatArray = self.reward_weights + value_next
-        return weights
+        return self.reward_weights + value_next
 
 
 class _LinearMDPEnv(BatchedEnv):
@@ -164,10 +163,7 @@ def project_to_simplex(points: FloatArray) -> FloatArray:
     descending = -np.sort(-points, axis=-1)
     excess = (np.cumsum(descending, axis=-1) - 1.0) / np.arange(1, points.shape[-1] + 1)
     support = (descending > excess).sum(axis=-1, keepdims=True)
-    projected: FloatArray = np.maximum(
-        points - np.take_along_axis(excess, support - 1, axis=-1), 0.0
-    )
-    return projected
+    return np.maximum(points - np.take_along_axis(excess, support - 1, axis=-1), 0.0)
 
 
 def random_linear_mdp(

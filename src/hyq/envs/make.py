@@ -74,8 +74,7 @@ def _render_modes(env_id: str) -> Sequence[str]:
     """Say how an environment can be looked at, by what its class announces."""
     entry = gym.spec(env_id.rpartition(":")[2]).entry_point
     made = load_env_creator(entry) if isinstance(entry, str) else entry
-    modes: Sequence[str] = getattr(made, "metadata", {}).get("render_modes", ())
-    return modes
+    return getattr(made, "metadata", {}).get("render_modes", ())
 
 
 def check_spaces(env: VectorEnv) -> None:

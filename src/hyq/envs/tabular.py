@@ -92,5 +92,4 @@ def _cumulative(rows: FloatArray) -> FloatArray:
 
 def _invert(cumulative: FloatArray, rng: np.random.Generator) -> IntArray:
     """Pick the first index whose cumulative probability exceeds a uniform draw, row by row."""
-    below: IntArray = (cumulative <= rng.random((len(cumulative), 1))).sum(axis=-1)
-    return below
+    return (cumulative <= rng.random((len(cumulative), 1))).sum(axis=-1)

@@ -84,20 +84,15 @@ class DiscreteValueFunction(ABC):
 
     def at(self, observation: Array, action: Array) -> FloatArray:
         """Return f_h(s, a) for each row."""
-        chosen: FloatArray = np.take_along_axis(
-            self.values(observation), np.asarray(action)[:, None], axis=1
-        )[:, 0]
-        return chosen
+        return self.values(observation)[np.arange(len(action)), action]
 
     def best(self, observation: Array) -> FloatArray:
         """Return max_a f_h(s, a) for each row."""
-        best: FloatArray = self.values(observation).max(axis=1)
-        return best
+        return self.values(observation).max(axis=1)
 
     def greedy(self, observation: Array) -> Array:
         """Return argmax_a f_h(s, a) for each row; the lowest action wins ties."""
-        greedy: Array = self.values(observation).argmax(axis=1)
-        return greedy
+        return self.values(observation).argmax(axis=1)
 
 
 @dataclass(frozen=True)

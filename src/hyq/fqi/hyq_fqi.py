@@ -14,7 +14,7 @@ brought data unlike any seen before.
 """
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, Literal
 
@@ -25,6 +25,7 @@ from hyq.core.choices import check_choices
 from hyq.core.errors import HyqError
 from hyq.core.schedules import PiecewiseLinear
 from hyq.core.seeding import Streams
+from hyq.core.trees import subtree
 from hyq.core.types import Array, FloatArray, Transitions
 from hyq.data.dataset import Dataset
 from hyq.data.mix import mixing_weights
@@ -83,6 +84,34 @@ class HyQState(Generic[F]):
     """f_0, ..., f_{H-1}."""
     online: OnlineStore
     online_steps: int
+
+    def snapshot(self) -> Snapshot:
+        """Keep the functions and counters; append the newest batch."""
+        replaced: dict[str, Array] = {
+            f"{h}.{name}": array
+            for h, function in enumerate(self.functions)
+            for name, array in function.arrays().items()
+        }
+        replaced["horizon"] = np.array(len(self.functions))
+        replaced["iteration"] = np.array(self.iteration)
+        replaced["online_steps"] = np.array(self.online_steps)
+        return Snapshot(replaced, self.online.newest() if self.online.batches else {})
+
+
+def restore(
+    rebuild: Callable[[Mapping[str, Array]], F],
+    replaced: Mapping[str, Array],
+    appended: Sequence[Mapping[str, Array]],
+) -> HyQState[F]:
+    """Undo `HyQState.snapshot`, given what turns arrays into a function."""
+    return HyQState(
+        iteration=int(replaced["iteration"]),
+        functions=tuple(
+            rebuild(subtree(str(h), replaced)) for h in range(int(replaced["horizon"]))
+        ),
+        online=OnlineStore.rebuild(appended),
+        online_steps=int(replaced["online_steps"]),
+    )
 
 
 @dataclass(frozen=True)
@@ -150,31 +179,13 @@ class HyQ(Generic[F]):
 
     def snapshot(self, state: HyQState[F]) -> Snapshot:
         """Keep the functions and counters; append the newest batch."""
-        replaced: dict[str, Array] = {
-            f"{h}.{name}": array
-            for h, function in enumerate(state.functions)
-            for name, array in function.arrays().items()
-        }
-        replaced["horizon"] = np.array(len(state.functions))
-        replaced["iteration"] = np.array(state.iteration)
-        replaced["online_steps"] = np.array(state.online_steps)
-        return Snapshot(replaced, state.online.newest() if state.online.batches else {})
+        return state.snapshot()
 
     def restore(
         self, replaced: Mapping[str, Array], appended: Sequence[Mapping[str, Array]]
     ) -> HyQState[F]:
         """Rebuild functions, counters and the online store."""
-        by_step: list[dict[str, Array]] = [{} for _ in range(int(replaced["horizon"]))]
-        for name, array in replaced.items():
-            h, dot, parameter = name.partition(".")
-            if dot:
-                by_step[int(h)][parameter] = array
-        return HyQState(
-            iteration=int(replaced["iteration"]),
-            functions=tuple(self.family.rebuild(arrays) for arrays in by_step),
-            online=OnlineStore.rebuild(appended),
-            online_steps=int(replaced["online_steps"]),
-        )
+        return restore(self.family.rebuild, replaced, appended)
 
 
 def collect(

@@ -25,7 +25,7 @@ from hyq.data.mix import mixing_weights
 from hyq.data.online import OnlineStore
 from hyq.fqi.base import Snapshot, Step
 from hyq.fqi.classes import F, FunctionClass, GreedyPolicy, num_actions
-from hyq.fqi.hyq_fqi import HyQ, HyQConfig, HyQState, collect, online_residual
+from hyq.fqi.hyq_fqi import HyQConfig, HyQState, collect, online_residual, restore
 from hyq.fqi.linear import LinearClass, LinearFunction
 from hyq.fqi.rollout import VectorEnv
 from hyq.fqi.tabular import TabularClass, TabularFunction
@@ -111,13 +111,13 @@ class ModelBased(Generic[F]):
 
     def snapshot(self, state: HyQState[F]) -> Snapshot:
         """Save what Hy-Q saves: the model is a function of the data."""
-        return HyQ(self.model.values).snapshot(state)
+        return state.snapshot()
 
     def restore(
         self, replaced: Mapping[str, Array], appended: Sequence[Mapping[str, Array]]
     ) -> HyQState[F]:
         """Load what Hy-Q loads."""
-        return HyQ(self.model.values).restore(replaced, appended)
+        return restore(self.model.values.rebuild, replaced, appended)
 
 
 def plan(

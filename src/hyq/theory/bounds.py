@@ -185,8 +185,7 @@ def relative_spectrum(target: FloatArray, data: FloatArray) -> FloatArray:
     if np.diag(rotated)[~seen].sum() > 1e-10 * max(float(np.trace(target)), _ZERO):
         return np.array([math.inf])
     scale = np.sqrt(values[seen])
-    relative: FloatArray = np.linalg.eigvalsh(rotated[np.ix_(seen, seen)] / np.outer(scale, scale))
-    return relative
+    return np.linalg.eigvalsh(rotated[np.ix_(seen, seen)] / np.outer(scale, scale))
 
 
 @dataclass(frozen=True)
