@@ -10,7 +10,7 @@ class HyqError(Exception):
 
 
 class MisfitError(HyqError):
-    """The environment, as it is wrapped, shows something else than the learner or the logs need."""
+    """The environment, as it is wrapped, shows something else than the agent or the data need."""
 
     def __init__(self, what: str, remedy: str) -> None:
         """Say what does not fit, and what to do unless the caller has better advice."""

@@ -1,4 +1,4 @@
-"""The little image processing that the learners need."""
+"""Image processing: downsampling, and where the colours are."""
 
 from typing import Any
 

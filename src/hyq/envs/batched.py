@@ -69,13 +69,13 @@ class BatchedEnv(gym.vector.VectorEnv[Array, Array, Array]):
             raise gym.error.ResetNeeded("call reset() before step()")
         restart = self._finished
         if restart.any():
-            going = ~restart
+            running = ~restart
             state = self._state.copy()
             reward: FloatArray = np.zeros(self.num_envs)
             state[restart] = self._initial_state(int(restart.sum()))
-            if going.any():
-                state[going], reward[going] = self._advance(
-                    self._state[going], actions[going], self._h[going]
+            if running.any():
+                state[running], reward[running] = self._advance(
+                    self._state[running], actions[running], self._h[running]
                 )
             self._state, self._h = state, np.where(restart, 0, self._h + 1)
         else:

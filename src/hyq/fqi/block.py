@@ -192,8 +192,8 @@ def _box_least_squares(gram: FloatArray, moment: FloatArray, start: FloatArray) 
     for _ in range(60):
         before = w.copy()
         for j in range(w.shape[1]):
-            slope = np.einsum("ij,ij->i", gram[:, j], w) - moment[:, j]
-            w[:, j] = np.clip(w[:, j] - slope / gram[:, j, j], 0.0, 1.0)
+            gradient = np.einsum("ij,ij->i", gram[:, j], w) - moment[:, j]
+            w[:, j] = np.clip(w[:, j] - gradient / gram[:, j, j], 0.0, 1.0)
         if np.abs(w - before).max() < 1e-6:
             break
     return w

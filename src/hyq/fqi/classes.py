@@ -1,4 +1,4 @@
-"""What Hy-Q asks of a function class: values, a maximum over actions, and least squares.
+"""What Hy-Q needs of a function class: values, a maximum over actions, and least squares.
 
 To add a class, write one file with two pieces: a `ValueFunction` (one fitted f_h) and a
 `FunctionClass` (the set F_h, able to return its zero element and its least-squares minimiser).

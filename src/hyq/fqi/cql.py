@@ -1,6 +1,6 @@
 """Conservative Q-learning, the DQN variant (Kumar et al. 2020), on offline data alone.
 
-    L(theta) = alpha E_D [ log sum_a exp Q(s, a) - Q(s, a_data) ]               pessimism
+    L(theta) = alpha E_D [ log sum_a exp Q(s, a) - Q(s, a_data) ]               CQL penalty
              + E_D [ (Q(s, a_data) - r - gamma max_a' Q_target(s', a'))^2 ]     Bellman error
     target <- (1 - tau) target + tau theta                                      after each step
 
@@ -53,7 +53,7 @@ class CQLConfig:
     tau: float = 0.01
     """How far the target network moves towards the network at every gradient step."""
     alpha: float = 0.1
-    """Weight of the pessimism; 0 is offline DQN."""
+    """CQL weight; 0 is offline DQN."""
 
     def __post_init__(self) -> None:
         """Validate the settings."""
@@ -77,7 +77,7 @@ class CQL:
 
     * `offline_residual`: root mean squared temporal-difference error;
     * `penalty`: the regulariser before alpha; log(actions) where Q tells no action from another;
-    * `value`: max_a Q_target(s', a'), which runs away where pessimism fails.
+    * `value`: max_a Q_target(s', a'), which diverges where the penalty is too weak.
     """
 
     config: CQLConfig = CQLConfig()

@@ -51,8 +51,8 @@ def ball_least_squares(
     for _ in range(_NEWTON_STEPS):
         solution = singular * coordinate / (singular**2 + mu)
         length = np.linalg.norm(solution)
-        slope = solution @ (solution / (singular**2 + mu)) / length**2
-        climbed = mu + float((length / radius - 1.0) / slope)
+        derivative = solution @ (solution / (singular**2 + mu)) / length**2
+        climbed = mu + float((length / radius - 1.0) / derivative)
         if climbed <= mu:
             break
         mu = climbed

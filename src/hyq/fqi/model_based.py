@@ -160,10 +160,10 @@ class TabularModel:
         pairs, triples = self.states * self.actions, self.states * self.actions * self.states
         mass = np.bincount(pair, weight, pairs).reshape(*shape[:2], 1)
         paid = np.bincount(pair, weight * rows.reward, pairs).reshape(mass.shape)
-        going = np.bincount(triple, weight * rows.discount, triples).reshape(shape)
+        continuing = np.bincount(triple, weight * rows.discount, triples).reshape(shape)
         seen = mass > 0
         reward = np.divide(paid, mass, out=np.zeros(mass.shape), where=seen)
-        return np.divide(going, mass, out=np.zeros(shape), where=seen), reward[..., 0]
+        return np.divide(continuing, mass, out=np.zeros(shape), where=seen), reward[..., 0]
 
     def plan(
         self,
