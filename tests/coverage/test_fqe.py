@@ -63,7 +63,7 @@ def test_the_error_shrinks_with_data(tmp_path: Path) -> None:
 
 
 def test_linear_functions(tmp_path: Path) -> None:
-    linear = random_linear_mdp(10, 4, 4, 5, 3)
+    linear = random_linear_mdp(3)
     log(LinearMDPEnv(4000, linear), 0).save(tmp_path / "data")
     weights = linear.optimal_weights()
     save_policy(tmp_path / "policy", [LinearFunction(w) for w in weights])

@@ -1,4 +1,4 @@
-"""CQL against losses worked out by hand, exact values, and what pessimism is for."""
+"""CQL against losses worked out by hand, exact values, and what the penalty is for."""
 
 import math
 from collections import deque
@@ -107,7 +107,7 @@ def covered(mdp: FiniteMDP, copies: int, timed: bool) -> Dataset:
 
 
 @pytest.mark.parametrize("networks", ["shared", "per-step"])
-def test_without_pessimism_it_finds_the_optimal_values_of_a_covered_mdp(networks: str) -> None:
+def test_without_a_penalty_it_finds_the_optimal_values_of_a_covered_mdp(networks: str) -> None:
     drawn = FiniteMDP.random(np.random.default_rng(3), states=3, actions=2, horizon=3)
     transition = np.zeros_like(drawn.transition)  # probabilities of halves, so that data is exact
     rng = np.random.default_rng(4)
@@ -144,7 +144,7 @@ def test_the_discount_weighs_what_comes_later() -> None:
     assert first.values(one[:1]) == pytest.approx(0.6, abs=0.01)
 
 
-def test_pessimism_keeps_to_logged_actions() -> None:
+def test_the_penalty_keeps_to_logged_actions() -> None:
     """Only action 0 was ever logged and it pays nothing: what decides is the penalty alone."""
     one = np.ones((8, 1), np.float32)
     data = Dataset(

@@ -16,7 +16,7 @@ function class needs no table of states.
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Self
+from typing import Any, Self
 
 import gymnasium as gym
 import numpy as np
@@ -54,10 +54,10 @@ class LinearMDP:
         cls,
         rng: np.random.Generator,
         *,
-        states: int,
-        actions: int,
-        dimension: int,
-        horizon: int,
+        states: int = 10,
+        actions: int = 4,
+        dimension: int = 4,
+        horizon: int = 5,
         concentration: float = 0.3,
     ) -> Self:
         """Draw factors; a smaller `concentration` makes features and measures more extreme."""
@@ -166,21 +166,12 @@ def project_to_simplex(points: FloatArray) -> FloatArray:
     return np.maximum(points - np.take_along_axis(excess, support - 1, axis=-1), 0.0)
 
 
-def random_linear_mdp(
-    states: int = 10,
-    actions: int = 4,
-    dimension: int = 4,
-    horizon: int = 5,
-    instance_seed: int = 0,
-) -> LinearMDP:
-    """Draw the linear MDP that `instance_seed` names."""
-    rng = Streams(instance_seed).generator("linear-mdp-instance")
-    return LinearMDP.random(
-        rng, states=states, actions=actions, dimension=dimension, horizon=horizon
-    )
+def random_linear_mdp(instance_seed: int = 0, **settings: Any) -> LinearMDP:
+    """Draw the linear MDP that a seed names; `settings` are those of `LinearMDP.random`."""
+    return LinearMDP.random(Streams(instance_seed).generator("linear-mdp-instance"), **settings)
 
 
-def make_linear_mdp_vector(num_envs: int = 1, **settings: int) -> LinearMDPEnv:
+def make_linear_mdp_vector(num_envs: int = 1, **settings: Any) -> LinearMDPEnv:
     """Simulate a random linear MDP; `settings` are those of `random_linear_mdp`."""
     return LinearMDPEnv(num_envs, random_linear_mdp(**settings))
 
@@ -188,7 +179,7 @@ def make_linear_mdp_vector(num_envs: int = 1, **settings: int) -> LinearMDPEnv:
 make_linear_mdp = single(make_linear_mdp_vector)
 
 
-def make_convex_linear_mdp_vector(num_envs: int = 1, **settings: int) -> ConvexLinearMDPEnv:
+def make_convex_linear_mdp_vector(num_envs: int = 1, **settings: Any) -> ConvexLinearMDPEnv:
     """Simulate the same MDP as `make_linear_mdp_vector`, with mixtures of its actions allowed."""
     return ConvexLinearMDPEnv(num_envs, random_linear_mdp(**settings))
 

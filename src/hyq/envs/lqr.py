@@ -7,7 +7,7 @@ example of linear Bellman completeness.
 """
 
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self
 
 import gymnasium as gym
 import numpy as np
@@ -71,9 +71,9 @@ class LinearQuadratic:
         cls,
         rng: np.random.Generator,
         *,
-        state_dimension: int,
-        action_dimension: int,
-        horizon: int,
+        state_dimension: int = 3,
+        action_dimension: int = 2,
+        horizon: int = 5,
         noise_scale: float = 0.05,
         spectral_radius: float = 0.9,
     ) -> Self:
@@ -176,27 +176,10 @@ class LQREnv(BatchedEnv):
         return state.copy()
 
 
-def make_lqr_vector(
-    num_envs: int = 1,
-    *,
-    state_dimension: int = 3,
-    action_dimension: int = 2,
-    horizon: int = 5,
-    noise_scale: float = 0.05,
-    instance_seed: int = 0,
-) -> LQREnv:
-    """Simulate the random regulator that `instance_seed` names."""
+def make_lqr_vector(num_envs: int = 1, *, instance_seed: int = 0, **settings: Any) -> LQREnv:
+    """Simulate the regulator that a seed names; `settings` are `LinearQuadratic.random`'s."""
     rng = Streams(instance_seed).generator("lqr-instance")
-    return LQREnv(
-        num_envs,
-        LinearQuadratic.random(
-            rng,
-            state_dimension=state_dimension,
-            action_dimension=action_dimension,
-            horizon=horizon,
-            noise_scale=noise_scale,
-        ),
-    )
+    return LQREnv(num_envs, LinearQuadratic.random(rng, **settings))
 
 
 make_lqr = single(make_lqr_vector)
