@@ -48,7 +48,7 @@ def test_the_target_network_moves_by_tau_and_functions_do_not_change_later() -> 
 def test_training_resumes_to_the_bit_from_saved_arrays() -> None:
     made, other = networks(), networks(seed=1)
     made.descend(made.online(X).square().sum(), tau=0.5)
-    other.load_arrays(made.arrays() | {"iteration": np.array(1)})
+    other.restore(made.arrays(iteration=1))
     for one in (made, other):
         one.descend(one.online(X).square().sum(), tau=0.5)
     saved, again = made.arrays(), other.arrays()

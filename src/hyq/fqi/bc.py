@@ -77,7 +77,7 @@ class BC:
         )
         sampler, begin = StepSampler.of(offline), 0
         if state is not None:
-            networks.load_arrays(state)
+            networks.restore(state)
             begin = int(state["iteration"])
         for t in range(begin, config.iterations):
             started = time.perf_counter()
@@ -92,7 +92,7 @@ class BC:
                 networks.descend(loss * offline.horizon)
                 losses.append(loss.item())
             yield Step(
-                state=networks.arrays() | {"iteration": np.array(t + 1)},
+                state=networks.arrays(iteration=t + 1),
                 iteration=t + 1,
                 online_steps=0,
                 policy=GreedyPolicy(networks.functions(offline.horizon)),

@@ -100,7 +100,7 @@ class CQL:
         members, begin = len(sampler.count), 0
         each = -(-config.batch_size // members)
         if state is not None:
-            networks.load_arrays(state)
+            networks.restore(state)
             begin = int(state["iteration"])
         for t in range(begin, config.iterations):
             started = time.perf_counter()
@@ -115,7 +115,7 @@ class CQL:
                 means.append([x.mean().item() for x in (squared, penalty, value)])
             squares, penalties, values = np.mean(means, axis=0).tolist()
             yield Step(
-                state=networks.arrays() | {"iteration": np.array(t + 1)},
+                state=networks.arrays(iteration=t + 1),
                 iteration=t + 1,
                 online_steps=0,
                 policy=GreedyPolicy(networks.functions(horizon)),

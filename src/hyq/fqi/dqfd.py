@@ -118,7 +118,7 @@ class DQfD:
         )
         begin, samples, online = 0, 0, OnlineStore()
         if state is not None:
-            networks.load_arrays(state.arrays)
+            networks.restore(state.arrays)
             begin, samples = int(state.arrays["iteration"]), int(state.arrays["online_steps"])
             online = state.online
         logged = Source.of(offline.transitions, offline.step, members)
@@ -138,9 +138,8 @@ class DQfD:
                 loss, row = dqfd_loss(networks, minibatch, horizon, config)
                 networks.descend(loss, config.tau)
                 parts.append(row)
-            counters = {"iteration": np.array(t + 1), "online_steps": np.array(samples)}
             yield Step(
-                state=DQfDState(networks.arrays() | counters, online),
+                state=DQfDState(networks.arrays(iteration=t + 1, online_steps=samples), online),
                 iteration=t + 1,
                 online_steps=samples,
                 policy=GreedyPolicy(networks.functions(horizon)),

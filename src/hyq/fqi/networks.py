@@ -39,6 +39,8 @@ class StepNetworks(nn.Module):
         self.optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         self.optimizer.step()
+        if not tau:
+            return
         with torch.no_grad():
             for old, new in zip(self.target.parameters(), self.online.parameters(), strict=True):
                 old.lerp_(new, tau)
@@ -47,13 +49,14 @@ class StepNetworks(nn.Module):
         """Return f_0, ..., f_{H-1} as they are now; a single member serves every step."""
         return member_functions(self.online) * (horizon // self.online.members)
 
-    def arrays(self) -> dict[str, Array]:
-        """Copy both networks and the optimiser's moments, as named arrays."""
+    def arrays(self, **counts: int) -> dict[str, Array]:
+        """Copy networks and optimiser, with the counts of a run, as named arrays."""
         moments = flatten(self.optimizer.state_dict()["state"], "optimizer.")
-        return {name: t.numpy().copy() for name, t in (self.state_dict() | moments).items()}
+        arrays = {name: t.numpy().copy() for name, t in (self.state_dict() | moments).items()}
+        return arrays | {name: np.array(count) for name, count in counts.items()}
 
-    def load_arrays(self, arrays: Mapping[str, Array]) -> None:
-        """Undo `arrays`; names of other things are left alone."""
+    def restore(self, arrays: Mapping[str, Array]) -> None:
+        """Load what `arrays` copied."""
         tensors = {name: torch.tensor(array) for name, array in arrays.items()}
         self.load_state_dict({name: tensors[name] for name in self.state_dict()})
         moments: dict[int, dict[str, Tensor]] = {}
