@@ -1,8 +1,10 @@
 """The one exception a user is meant to see."""
 
 import math
+from typing import TYPE_CHECKING
 
-import numpy as np
+if TYPE_CHECKING:
+    import numpy as np
 
 
 class HyqError(Exception):
@@ -35,5 +37,7 @@ def refuse_divergence(size: float, remedy: str) -> None:
 
 def check_finite(values: "np.ndarray[tuple[int, ...], np.dtype[np.generic]]", remedy: str) -> None:
     """Raise where learning has diverged, with what may help."""
+    import numpy as np  # noqa: PLC0415 - errors are also raised where NumPy is not needed
+
     if not np.isfinite(values).all():
         raise HyqError(f"learning has diverged: {remedy}")
