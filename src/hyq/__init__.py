@@ -10,8 +10,12 @@ PiecewiseLinear: A setting that changes with the steps.
 HyqError: A mistake the user can mend.
 """
 
+import sys
 from importlib import import_module
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec
 from importlib.metadata import version
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -57,3 +61,32 @@ def __getattr__(name: str) -> Any:
 def __dir__() -> list[str]:
     """List what can be had from here, imported yet or not."""
     return sorted({*globals(), *__all__, "__version__"})
+
+
+class _RegisterWithGymnasium(MetaPathFinder):
+    """Registers the environments once Gymnasium has been imported, which takes NumPy with it.
+
+    `import hyq` alone stays cheap that way, and `gymnasium.make("hyq/...")` works after it,
+    whichever of the two is imported first. Gymnasium itself looks for no plugins.
+    """
+
+    def find_spec(self, name: str, path: Any, target: Any = None) -> ModuleSpec | None:
+        if name != "gymnasium":
+            return None
+        sys.meta_path.remove(self)
+        spec = find_spec(name)
+        if spec is not None and spec.loader is not None:
+            execute = spec.loader.exec_module
+
+            def execute_and_register(module: Any) -> None:
+                execute(module)
+                import_module("hyq.envs")
+
+            spec.loader.exec_module = execute_and_register  # type: ignore[method-assign]
+        return spec
+
+
+if "gymnasium" in sys.modules:
+    import_module("hyq.envs")
+else:
+    sys.meta_path.insert(0, _RegisterWithGymnasium())

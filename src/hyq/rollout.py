@@ -1,12 +1,6 @@
-"""The acting loop: lanes of a vector environment, stepped together.
+"""The acting loop of the deep half: lanes of a vector environment, each at its own pace."""
 
-`lockstep` plays one episode of fixed length in every lane; `Lanes` plays on and on, each lane at
-its own pace.
-
-An online sample is one environment transition. Whoever acts counts all of them, roll-ins included.
-"""
-
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -18,58 +12,12 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode
 from hyq.core.errors import HyqError, in_one_line
 from hyq.core.images import shrink
 from hyq.core.seeding import Streams
-from hyq.core.types import Array, BoolArray, FloatArray, Transitions
+from hyq.core.types import Array, BoolArray, FloatArray
 
 VectorEnv = gym.vector.VectorEnv[Array, Array, Array]
-Policy = Callable[[int, Array], Array]
-"""A non-stationary policy: actions for a batch of observations at step h."""
 LONGEST_EPISODE = 100_000
 """Steps after which an evaluation gives up. Without a time limit, a policy that stalls would keep
 its episode going for ever."""
-
-
-def lockstep(
-    env: VectorEnv, policy: Policy, steps: int, seed: int
-) -> Iterator[tuple[Transitions, Array]]:
-    """Reset every lane and yield (transitions of step h, indices of their lanes) for h < steps.
-
-    A lane whose episode ends early yields nothing more; the loop stops when none is left.
-    """
-    mode = env.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP)
-    if mode is not AutoresetMode.NEXT_STEP:
-        raise HyqError(f"lanes must be reset in the step after their end, not as in {mode}")
-    observation, _ = env.reset(seed=seed)
-    lanes = np.arange(env.num_envs)
-    for h in range(steps):
-        action = policy(h, observation)
-        next_observation, reward, terminated, truncated, _ = env.step(action)
-        rows = Transitions(
-            observation, action, reward, 1.0 - terminated.astype(np.float32), next_observation
-        )
-        yield (rows if len(lanes) == env.num_envs else rows[lanes]), lanes
-        ended = terminated | truncated
-        if ended.any():
-            lanes = lanes[~ended[lanes]]
-            if not len(lanes):
-                return
-        observation = next_observation
-
-
-def returns(env: VectorEnv, policy: Policy, steps: int, seed: int) -> FloatArray:
-    """Play one episode in every lane and return the sum of rewards of each."""
-    total = np.zeros(env.num_envs)
-    for rows, lanes in lockstep(env, policy, steps, seed):
-        total[lanes] += rows.reward
-    return total
-
-
-def uniform_actions(space: gym.Space[Any], count: int, rng: np.random.Generator) -> Array:
-    """Draw actions uniformly from a discrete or a bounded box space."""
-    if isinstance(space, gym.spaces.Discrete):
-        return space.start + rng.integers(space.n, size=count)
-    if isinstance(space, gym.spaces.Box) and space.is_bounded():
-        return rng.uniform(space.low, space.high, size=(count, *space.shape)).astype(space.dtype)
-    raise HyqError(f"there is no uniform action in {space}: collect with the Q-type instead")
 
 
 @dataclass(frozen=True)

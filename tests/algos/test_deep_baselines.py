@@ -28,10 +28,10 @@ from hyq.algos.hyq_dqn import (
 from hyq.core.errors import HyqError
 from hyq.core.schedules import schedule
 from hyq.core.seeding import Streams
-from hyq.core.targets import chosen, conservative_penalty, large_margin_loss
 from hyq.core.types import Array, FloatArray, Transitions
 from hyq.data.hybrid import Batch
 from hyq.envs.make import make_lanes
+from hyq.losses import chosen, conservative_penalty, large_margin_loss
 from hyq.models.learners import AdamSettings
 from hyq.models.networks import NORMALISED_CONVOLUTIONS, NetworkSpec
 from tests.fqi.chain import GAMMA, Chain, chain_logs, optimal_q

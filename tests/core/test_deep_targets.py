@@ -11,16 +11,15 @@ from hyq.core.images import shrink
 from hyq.core.schedules import PiecewiseLinear, schedule
 from hyq.core.targets import (
     bootstrap_target,
-    conservative_penalty,
     expectile_slope,
     huber_slope,
-    large_margin_loss,
     large_margin_slope,
     log_likelihood_slope,
     signed_log,
     softmax,
 )
 from hyq.core.types import Array
+from hyq.losses import conservative_penalty, large_margin_loss
 
 
 def gradient(loss: torch.Tensor, of: torch.Tensor) -> Array:
@@ -93,7 +92,7 @@ def test_a_schedule_is_made_of_whatever_says_it() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "much", "0:1, 5", "10:0, 10:1", "10:0, 5:1", "0:1:2", "nan"])
-def test_text_that_is_no_schedule_is_refused(text: str) -> None:
+def test_text_that_is_no_schedule_raises(text: str) -> None:
     with pytest.raises(HyqError, match="schedule"):
         PiecewiseLinear.parse(text)
 
@@ -105,7 +104,7 @@ def test_shrinking_averages_blocks_and_rounds_to_the_nearest() -> None:
     batch = np.random.default_rng(0).integers(256, size=(3, 2, 12, 8), dtype=np.uint8)
     mean = batch.reshape(3, 2, 3, 4, 2, 4).mean(axis=(3, 5))
     assert np.abs(shrink(batch, 4) - mean).max() <= 0.5
-    with pytest.raises(HyqError, match="cannot be shrunk"):
+    with pytest.raises(HyqError, match="cannot be downsampled"):
         shrink(batch, 5)
 
 

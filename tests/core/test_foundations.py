@@ -1,4 +1,4 @@
-"""Seeding, schedules, targets and files: small pieces everything else trusts."""
+"""Seeding, schedules and files: small pieces everything else trusts."""
 
 import errno
 import os
@@ -16,7 +16,6 @@ from hyq.core.files import append_line, locked, new_directory, read_json, write_
 from hyq.core.images import shrink
 from hyq.core.schedules import PiecewiseLinear
 from hyq.core.seeding import Streams
-from hyq.core.targets import optimality_target, td_error
 
 
 def test_streams_depend_on_seed_and_path_and_nothing_else() -> None:
@@ -57,22 +56,6 @@ def test_schedule_refuses_what_is_not_finite(number: float) -> None:
     for knot in ((number, 0.0), (0.0, number)):
         with pytest.raises(HyqError, match="finite"):
             PiecewiseLinear((knot,))
-
-
-def test_target_bootstraps_only_where_the_episode_goes_on() -> None:
-    target = optimality_target(
-        np.array([0.5, 0.5, 0.5, -1.0]),
-        np.array([1.0, 0.0, 1.0, 1.0]),
-        np.array([0.25, 0.25, 0.9, 0.2]),
-        (0.0, 1.0),
-    )
-    np.testing.assert_allclose(target, [0.75, 0.5, 1.0, 0.0])
-    np.testing.assert_allclose(td_error(np.array([1.0]), np.array([0.25])), [0.75])
-
-
-def test_targets_refuse_shapes_that_would_broadcast() -> None:
-    with pytest.raises(ValueError, match="one length"):
-        optimality_target(np.zeros((3, 1)), np.zeros(3), np.zeros(3), (0.0, 1.0))
 
 
 def fail_half_way(draft: Path) -> None:
@@ -183,12 +166,12 @@ def test_white_pictures_stay_white_however_much_they_are_shrunk() -> None:
         np.testing.assert_array_equal(shrink(white, factor), 255)
 
 
-def test_a_negative_seed_is_refused() -> None:
+def test_a_negative_seed_raises() -> None:
     with pytest.raises(HyqError, match="must not be negative"):
         Streams(-1)
 
 
-def test_a_directory_below_a_file_is_refused(tmp_path: Path) -> None:
+def test_a_directory_below_a_file_raises(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("kept")
     with pytest.raises(HyqError, match="cannot write"), new_directory(tmp_path / "file" / "new"):
         pass
@@ -215,6 +198,6 @@ def test_whole_numbers_may_be_written_in_any_way(given: Any) -> None:
 
 
 @pytest.mark.parametrize("given", [0.5, "1000", float("inf"), float("nan"), None])
-def test_what_is_no_whole_number_is_refused(given: Any) -> None:
+def test_what_is_no_whole_number_raises(given: Any) -> None:
     with pytest.raises(HyqError, match="steps must be a whole number"):
         Counted(given)

@@ -117,14 +117,14 @@ def test_the_same_seed_draws_the_same_mdp() -> None:
         ({"reward": np.full((2, 2, 2), np.inf)}, "reward must be finite"),
     ],
 )
-def test_malformed_arrays_are_refused(change: dict[str, FloatArray], message: str) -> None:
+def test_malformed_arrays_raise(change: dict[str, FloatArray], message: str) -> None:
     good = detour()
     arrays = {"transition": good.transition, "reward": good.reward, "initial": good.initial}
     with pytest.raises(HyqError, match=message):
         FiniteMDP(**(arrays | change))
 
 
-def test_malformed_policies_are_refused() -> None:
+def test_malformed_policies_raise() -> None:
     mdp = detour()
     with pytest.raises(HyqError, match="a policy must have shape"):
         mdp.value(np.ones((2, 2)))

@@ -4,7 +4,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
 from hyq.core.errors import HyqError
 from hyq.core.mdp import FiniteMDP
@@ -16,10 +15,10 @@ from hyq.envs.linear import LinearMDPEnv, random_linear_mdp
 from hyq.envs.tabular import TabularEnv
 from hyq.fqi.linear import LinearFunction
 from hyq.fqi.mlp import MLPFunction
+from hyq.fqi.rollout import lockstep
 from hyq.fqi.tabular import TabularFunction
 from hyq.models.networks import InputScaling, Network, NetworkSpec
 from hyq.models.policy import DeepPolicy
-from hyq.rollout import lockstep
 
 
 def log(env: TabularEnv | LinearMDPEnv, seed: int) -> Dataset:
@@ -64,7 +63,7 @@ def test_the_error_shrinks_with_data(tmp_path: Path) -> None:
 
 
 def test_linear_functions(tmp_path: Path) -> None:
-    linear = random_linear_mdp(10, 4, 4, 5, 3)
+    linear = random_linear_mdp(3)
     log(LinearMDPEnv(4000, linear), 0).save(tmp_path / "data")
     weights = linear.optimal_weights()
     save_policy(tmp_path / "policy", [LinearFunction(w) for w in weights])
@@ -107,11 +106,11 @@ def test_an_action_that_is_taken_late_is_counted(tmp_path: Path) -> None:
 
 def test_a_policy_of_another_space_is_refused(tmp_path: Path) -> None:
     judged(tmp_path, 7, episodes=20)  # four states
-    layers = ((torch.zeros(3, 5), torch.zeros(3)),)
+    layers = ((np.zeros((5, 3), np.float32), np.zeros(3, np.float32)),)
     others = {
         "small": TabularFunction(np.zeros((2, 3))),
         "linear": LinearFunction(np.zeros(9)),
-        "network": MLPFunction(layers, 3, (-np.inf, np.inf)),
+        "network": MLPFunction(layers),
     }
     for name, function in others.items():
         save_policy(tmp_path / name, [function] * 4)
@@ -161,8 +160,8 @@ def test_a_value_stays_within_what_the_rewards_can_add_up_to(tmp_path: Path) -> 
         100 * rng.normal(size=(rows, 4)),
     )
     Dataset.from_transitions(logged, np.repeat([0, 1], rows // 2), {}).save(tmp_path / "data")
-    layers = ((torch.from_numpy(rng.normal(size=(2, 4))).float(), torch.zeros(2)),)
-    save_policy(tmp_path / "policy", [MLPFunction(layers, 2, (-np.inf, np.inf))] * 2)
+    layers = ((rng.normal(size=(4, 2)).astype(np.float32), np.zeros(2, np.float32)),)
+    save_policy(tmp_path / "policy", [MLPFunction(layers)] * 2)
     kept, free = (
         evaluate_saved(tmp_path / "policy", tmp_path / "data", features="raw", value_range=within)
         for within in (None, (-np.inf, np.inf))

@@ -9,10 +9,10 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
-import torch
 from gymnasium.envs.registration import EnvSpec
 
 from hyq.core.errors import HyqError
+from hyq.core.seeding import torch_seed
 from hyq.core.types import Array, FloatArray, IntArray, Transitions
 from hyq.coverage import inspect, scan
 from hyq.coverage.estimate import (
@@ -31,6 +31,7 @@ from hyq.coverage.policy import load_policy, save_policy
 from hyq.coverage.scan import DistinctCounter, effective_dimension, row_hashes
 from hyq.coverage.support import unsupported
 from hyq.data.dataset import Dataset, Episode
+from hyq.ensembles import Ensemble
 from hyq.envs.batched import BatchedEnv
 from hyq.envs.combination_lock import CombinationLockVector, LockSpec, lock_parameters
 from hyq.envs.linear import make_linear_mdp_vector
@@ -39,10 +40,9 @@ from hyq.experts.lock import lock_dataset, lock_provenance
 from hyq.fqi.block import BlockFunction
 from hyq.fqi.classes import DiscreteValueFunction
 from hyq.fqi.linear import ConvexLinearFunction, LinearFunction, Polytope
-from hyq.fqi.mlp import MLPClass, MLPFunction
-from hyq.fqi.stack import StackMember
+from hyq.fqi.mlp import MLPFunction, member_functions
+from hyq.fqi.rollout import lockstep
 from hyq.fqi.tabular import TabularFunction
-from hyq.rollout import lockstep
 from hyq.theory.bounds import condition_numbers
 from hyq.theory.transfer import linear_transfer, tabular_transfer
 
@@ -544,12 +544,9 @@ def test_vector_actions_and_fourier_features(tmp_path: Path) -> None:
 def test_network_features_are_a_policys_last_layer(tmp_path: Path) -> None:
     lock = LockSpec(horizon=4)
     lock_dataset(lock, "occupancy", 4000).save(tmp_path / "data")
-    family = MLPClass(lock.observation_dim, lock.actions, hidden=(6,))
-    layers = family._random_layers(np.random.default_rng(0))
-    functions = [
-        type(family.zero())(layers, lock.actions, (-np.inf, np.inf)) for _ in range(lock.horizon)
-    ]
-    save_policy(tmp_path / "pi", functions)
+    with torch_seed(0):
+        network = Ensemble(lock.horizon, lock.observation_dim, (6,), lock.actions)
+    save_policy(tmp_path / "pi", member_functions(network))
     kinds: tuple[FeatureKind, ...] = ("network", "fourier")
     for kind in kinds:
         found = inspect_dataset(tmp_path / "data", policy=tmp_path / "pi", features=kind)
@@ -562,10 +559,10 @@ def test_network_features_are_a_policys_last_layer(tmp_path: Path) -> None:
     [
         BlockFunction(np.eye(3, dtype=np.float32), np.zeros(3, np.float32), TABLE, "soft"),
         BlockFunction(np.eye(3, dtype=np.float32), np.zeros(3, np.float32), TABLE, "hard"),
-        MLPFunction(((torch.from_numpy(TABLE), torch.zeros(3)),), 3, (0.0, 0.5)),
-        StackMember(((TABLE, np.zeros(3, np.float32)),)),
+        MLPFunction(((TABLE, np.zeros(3, np.float32)),), (0.0, 0.5)),
+        MLPFunction(((TABLE, np.zeros(3, np.float32)),)),
     ],
-    ids=["soft block", "hard block", "clipped network", "one of a stack"],
+    ids=["soft block", "hard block", "clipped network", "network"],
 )
 def test_a_saved_policy_is_the_same_when_it_is_loaded(
     tmp_path: Path, function: DiscreteValueFunction

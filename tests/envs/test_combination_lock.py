@@ -12,10 +12,10 @@ import hyq.envs  # noqa: F401  (registers the environments)
 from hyq.core.errors import HyqError
 from hyq.core.types import IntArray
 from hyq.envs.combination_lock import BAD, CombinationLockVector, LockSpec, lock_parameters
-from hyq.rollout import lockstep, returns
+from hyq.fqi.rollout import lockstep, returns
 
 
-def lanes(count: int, **parameters: float) -> CombinationLockVector:
+def copies(count: int, **parameters: float) -> CombinationLockVector:
     return CombinationLockVector(count, **parameters)
 
 
@@ -25,7 +25,7 @@ def test_gymnasium_accepts_the_single_lock() -> None:
         check_env(env.unwrapped)
 
 
-def test_vector_lanes_follow_the_next_step_autoreset() -> None:
+def test_vectors_follow_the_next_step_autoreset() -> None:
     env = gym.make_vec(
         "hyq/CombinationLock-v0", num_envs=4, vectorization_mode="vector_entry_point", horizon=2
     )
@@ -42,7 +42,7 @@ def test_vector_lanes_follow_the_next_step_autoreset() -> None:
 
 
 def test_the_observation_is_the_rotated_noisy_code() -> None:
-    env = lanes(4000, horizon=9)
+    env = copies(4000, horizon=9)
     dim, latent, h = 16, 1, 4
     assert env.lock.observation_dim == dim
     env.reset(seed=1)
@@ -55,7 +55,7 @@ def test_the_observation_is_the_rotated_noisy_code() -> None:
 
 
 def test_without_rotation_the_code_is_bare() -> None:
-    env = lanes(3, horizon=4, rotate=False, noise=0.0)
+    env = copies(3, horizon=4, rotate=False, noise=0.0)
     env.reset(seed=0)
     observation = env.place(np.array([0, 1, 2]), 2)
     np.testing.assert_array_equal(observation[:, :3], np.eye(3))
@@ -102,7 +102,7 @@ def test_good_actions_alone_open_the_lock() -> None:
 
 @pytest.mark.parametrize(("probability", "paid"), [(1.0, 1.0), (0.5, 0.5), (0.0, 0.0)])
 def test_a_fall_pays_once_and_never_ends(probability: float, paid: float) -> None:
-    env = lanes(8000, horizon=6, anti_reward_probability=probability)
+    env = copies(8000, horizon=6, anti_reward_probability=probability)
 
     def fall_at_once(h: int, observation: object) -> IntArray:
         return (env.expert_action() + (h == 0)) % env.lock.actions
@@ -115,7 +115,7 @@ def test_a_fall_pays_once_and_never_ends(probability: float, paid: float) -> Non
 
 def test_same_seed_same_bits_other_seed_other_bits() -> None:
     def play(seed: int) -> list[np.ndarray[tuple[int, ...], np.dtype[np.float32]]]:
-        env = lanes(7, horizon=5)
+        env = copies(7, horizon=5)
         policy = lambda h, x: np.full(7, h)  # noqa: E731
         return [rows.next_observation for rows, _ in lockstep(env, policy, 5, seed)]
 
@@ -131,7 +131,7 @@ def test_the_instance_seed_chooses_the_combination() -> None:
 
 
 def test_variable_latents_are_redrawn_from_their_own_code() -> None:
-    env = lanes(20_000, horizon=3, variable_latent=True, temperature=1.0, noise=0.0)
+    env = copies(20_000, horizon=3, variable_latent=True, temperature=1.0, noise=0.0)
     env.reset(seed=0)
     assert (env.latent < BAD).all()
     env.place(np.zeros(20_000, dtype=int), 1)
@@ -154,6 +154,6 @@ def test_variable_latents_are_redrawn_from_their_own_code() -> None:
         {"temperature": 0.0},
     ],
 )
-def test_impossible_locks_are_refused(parameters: dict[str, float]) -> None:
+def test_impossible_locks_raise(parameters: dict[str, float]) -> None:
     with pytest.raises(HyqError):
         LockSpec(**parameters)  # type: ignore[arg-type]

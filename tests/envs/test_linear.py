@@ -12,7 +12,7 @@ from hyq.envs.linear import (
     random_linear_mdp,
 )
 
-LANES = 20_000
+COPIES = 20_000
 
 
 def test_every_bellman_backup_is_linear_in_the_features() -> None:
@@ -49,18 +49,18 @@ def test_observations_are_feature_matrices_and_pay_linear_rewards() -> None:
 
 
 def test_a_mixed_action_moves_as_the_mixture_of_its_vertices() -> None:
-    env = make_convex_linear_mdp_vector(LANES, states=5, actions=3, dimension=3, horizon=1)
+    env = make_convex_linear_mdp_vector(COPIES, states=5, actions=3, dimension=3, horizon=1)
     observation, _ = env.reset(seed=0)
     features = env.linear.features
     state = np.argmin(np.abs(observation[:, None] - features[None]).sum(axis=(2, 3)), axis=1)
     mixture = np.array([0.2, 0.3, 0.5])
-    after, reward, *_ = env.step(np.tile(mixture, (LANES, 1)))
+    after, reward, *_ = env.step(np.tile(mixture, (COPIES, 1)))
     expected = mixture @ env.mdp.reward[0, state].T
     np.testing.assert_allclose(reward, expected)
     law = env.mdp.initial @ (mixture @ env.mdp.transition[0])
     reached = np.argmin(np.abs(after[:, None] - features[None]).sum(axis=(2, 3)), axis=1)
-    frequency = np.bincount(reached, minlength=5) / LANES
-    np.testing.assert_allclose(frequency, law, atol=5 * 0.5 / LANES**0.5)
+    frequency = np.bincount(reached, minlength=5) / COPIES
+    np.testing.assert_allclose(frequency, law, atol=5 * 0.5 / COPIES**0.5)
 
 
 def test_an_action_off_the_simplex_is_played_as_its_nearest_point() -> None:
@@ -74,13 +74,13 @@ def test_an_action_off_the_simplex_is_played_as_its_nearest_point() -> None:
 
 
 def test_vertices_play_the_discrete_mdp() -> None:
-    discrete = make_linear_mdp_vector(LANES, horizon=2)
-    convex = make_convex_linear_mdp_vector(LANES, horizon=2)
+    discrete = make_linear_mdp_vector(COPIES, horizon=2)
+    convex = make_convex_linear_mdp_vector(COPIES, horizon=2)
     np.testing.assert_array_equal(discrete.mdp.transition, convex.mdp.transition)
     values = []
     for env, actions in (
-        (discrete, np.arange(LANES) % 4),
-        (convex, np.eye(4)[np.arange(LANES) % 4]),
+        (discrete, np.arange(COPIES) % 4),
+        (convex, np.eye(4)[np.arange(COPIES) % 4]),
     ):
         env.reset(seed=1)
         _, first, *_ = env.step(actions)
@@ -108,7 +108,7 @@ def test_the_projection_is_the_nearest_point_of_the_simplex(
     np.testing.assert_allclose(project_to_simplex(y), y, atol=1e-12)
 
 
-def test_malformed_factors_are_refused() -> None:
+def test_malformed_factors_raise() -> None:
     good = random_linear_mdp(states=3, actions=2, dimension=2, horizon=2, instance_seed=0)
     with pytest.raises(HyqError, match="features must sum to one"):
         LinearMDP(2 * good.features, good.measures, good.reward_weights, good.initial)

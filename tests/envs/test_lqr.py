@@ -6,7 +6,7 @@ from hyq.core.errors import HyqError
 from hyq.core.types import FloatArray
 from hyq.envs.lqr import LinearQuadratic, make_lqr_vector
 
-LANES = 20_000
+COPIES = 20_000
 
 
 def scalar(noise_scale: float = 0.5) -> LinearQuadratic:
@@ -31,9 +31,9 @@ def test_an_affine_policy_by_hand() -> None:
 
 
 def simulate(env_seed: int, gain: FloatArray, offset: FloatArray) -> FloatArray:
-    env = make_lqr_vector(LANES, horizon=4, noise_scale=0.3)
+    env = make_lqr_vector(COPIES, horizon=4, noise_scale=0.3)
     state, _ = env.reset(seed=env_seed)
-    returns = np.zeros(LANES)
+    returns = np.zeros(COPIES)
     for h in range(4):
         state, reward, *_ = env.step(-state @ gain[h].T + offset[h])
         returns += reward
@@ -49,7 +49,7 @@ def test_simulation_matches_the_exact_values() -> None:
     assert system.policy_value(optimal) == pytest.approx(system.optimal_value(), abs=1e-12)
     for k, b in ((optimal, zero), (gain, offset)):
         returns = simulate(1, k, b)
-        error = returns.std() / LANES**0.5
+        error = returns.std() / COPIES**0.5
         assert abs(returns.mean() - system.policy_value(k, b)) < 5 * error
 
 
@@ -81,7 +81,7 @@ def test_no_affine_policy_found_by_search_beats_riccati() -> None:
     np.testing.assert_allclose(found.x[:size].reshape(shape), system.riccati().gain, atol=1e-3)
 
 
-def test_malformed_systems_are_refused() -> None:
+def test_malformed_systems_raise() -> None:
     one = np.ones((1, 1))
     with pytest.raises(HyqError, match="action_cost must be positive definite"):
         LinearQuadratic(one, one, one, 0 * one, horizon=1, noise_scale=0.0)

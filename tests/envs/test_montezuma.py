@@ -1,4 +1,4 @@
-"""The game alone, the game in lanes, and the game in another process are one game, to the byte."""
+"""The game alone, in a vector, and in another process are one game, to the byte."""
 
 import hashlib
 import subprocess
@@ -19,7 +19,7 @@ SEEDS = [2**31 - 7, 5]
 
 
 @pytest.fixture
-def lanes() -> Iterator[MontezumaVector]:
+def games() -> Iterator[MontezumaVector]:
     env = gym.make_vec(
         "hyq/Montezuma-v0", 2, vectorization_mode="vector_entry_point", num_threads=1
     )
@@ -28,8 +28,8 @@ def lanes() -> Iterator[MontezumaVector]:
     env.close()
 
 
-def random_actions(steps: int, lanes: int = 2, seed: int = 0) -> Array:
-    return np.random.default_rng(seed).integers(18, size=(steps, lanes))
+def random_actions(steps: int, num_envs: int = 2, seed: int = 0) -> Array:
+    return np.random.default_rng(seed).integers(18, size=(steps, num_envs))
 
 
 def fingerprint(steps: int = 60) -> str:
@@ -47,21 +47,21 @@ def test_gymnasium_accepts_the_single_environment() -> None:
     check_env(gym.make("hyq/Montezuma-v0").unwrapped, skip_render_check=True)
 
 
-def test_single_and_vector_agree_through_deaths_and_game_over(lanes: MontezumaVector) -> None:
+def test_single_and_vector_agree_through_deaths_and_game_over(games: MontezumaVector) -> None:
     single = Montezuma()
     one, _ = single.reset(seed=SEEDS[0])
-    many, _ = lanes.reset(seed=SEEDS)
+    many, _ = games.reset(seed=SEEDS)
     finished, afterwards = False, 0
     for actions in random_actions(2000):
         np.testing.assert_array_equal(one, many[0])
         one, reward, terminated, truncated, info = single.step(actions[0])
-        many, rewards, ended, cut, infos = lanes.step(actions)
+        many, rewards, ended, cut, infos = games.step(actions)
         assert (reward, terminated, truncated) == (rewards[0], ended[0], cut[0])
         assert (info["lives"], info["score"]) == (infos["lives"][0], infos["score"][0])
         if ended.any():
             np.testing.assert_array_equal(one, many[0])
             # Without a seed both emulators go on with their randomness.
-            many, infos = lanes.reset(options={"reset_mask": ended})
+            many, infos = games.reset(options={"reset_mask": ended})
         if terminated:
             finished = True
             one, info = single.reset()
@@ -86,54 +86,54 @@ def test_info_tells_the_room_the_score_and_the_lives() -> None:
 
 
 def test_an_episode_is_truncated_at_the_limit_and_not_terminated() -> None:
-    single, lanes = Montezuma(step_limit=3), MontezumaVector(1, step_limit=3, num_threads=1)
+    single, games = Montezuma(step_limit=3), MontezumaVector(1, step_limit=3, num_threads=1)
     single.reset(seed=1)
-    lanes.reset(seed=1)
+    games.reset(seed=1)
     for step in range(3):
         _, _, terminated, truncated, _ = single.step(0)
-        _, _, ended, cut, _ = lanes.step(np.zeros(1, np.int64))
+        _, _, ended, cut, _ = games.step(np.zeros(1, np.int64))
         assert (terminated, truncated) == (ended[0], cut[0]) == (False, step == 2)
     with pytest.raises(gym.error.ResetNeeded):
         single.step(0)
     with pytest.raises(gym.error.ResetNeeded):
-        lanes.step(np.zeros(1, np.int64))
-    lanes.close()
+        games.step(np.zeros(1, np.int64))
+    games.close()
 
 
-def test_a_lane_can_be_reset_alone_by_its_own_seed(lanes: MontezumaVector) -> None:
-    many, _ = lanes.reset(seed=[1, 2])
+def test_a_game_can_be_reset_alone_by_its_own_seed(games: MontezumaVector) -> None:
+    many, _ = games.reset(seed=[1, 2])
     for actions in random_actions(40):
-        many, *_ = lanes.step(actions)
+        many, *_ = games.step(actions)
     mask = np.array([False, True])
-    after, info = lanes.reset(seed=[None, 9], options={"reset_mask": mask})
+    after, info = games.reset(seed=[None, 9], options={"reset_mask": mask})
     np.testing.assert_array_equal(after[0], many[0])
     np.testing.assert_array_equal(info["score"], [0.0, 0.0])
     single = Montezuma()
     one, _ = single.reset(seed=9)
     np.testing.assert_array_equal(after[1], one)
     for actions in random_actions(40, seed=1):
-        many, *_ = lanes.step(actions)
+        many, *_ = games.step(actions)
         one, *_ = single.step(actions[1])
     np.testing.assert_array_equal(many[1], one)
 
 
-def test_steps_can_be_sent_and_fetched_apart(lanes: MontezumaVector) -> None:
+def test_steps_can_be_sent_and_fetched_apart(games: MontezumaVector) -> None:
     actions = random_actions(10)
-    lanes.reset(seed=SEEDS)
-    together = [lanes.step(row)[0] for row in actions]
-    lanes.reset(seed=SEEDS)
+    games.reset(seed=SEEDS)
+    together = [games.step(row)[0] for row in actions]
+    games.reset(seed=SEEDS)
     for row, expected in zip(actions, together, strict=True):
-        lanes.step_async(row)
-        np.testing.assert_array_equal(lanes.step_wait()[0], expected)
+        games.step_async(row)
+        np.testing.assert_array_equal(games.step_wait()[0], expected)
 
 
-def test_mistakes_are_told_in_one_line(lanes: MontezumaVector) -> None:
-    with pytest.raises(HyqError, match="reset all lanes once"):
-        lanes.reset(options={"reset_mask": np.array([True, False])})
+def test_mistakes_are_reported_in_one_line(games: MontezumaVector) -> None:
+    with pytest.raises(HyqError, match="reset all environments once"):
+        games.reset(options={"reset_mask": np.array([True, False])})
     with pytest.raises(HyqError, match="2 truth values"):
-        lanes.reset(options={"reset_mask": np.array([1, 0])})
-    with pytest.raises(HyqError, match="one seed a lane"):
-        lanes.reset(seed=[1])
+        games.reset(options={"reset_mask": np.array([1, 0])})
+    with pytest.raises(HyqError, match="one seed an environment"):
+        games.reset(seed=[1])
     with pytest.raises(HyqError, match="stack must be at least 1"):
         Montezuma(stack=0)
 

@@ -53,6 +53,6 @@ def test_the_environment_walks_as_drawn() -> None:
     assert terminated.all()
 
 
-def test_other_variants_are_refused() -> None:
+def test_other_variants_raise() -> None:
     with pytest.raises(HyqError, match="variant must be one of"):
         offline_hard_mdp("M3")  # type: ignore[arg-type]

@@ -1,4 +1,6 @@
 import importlib
+import subprocess
+import sys
 
 import gymnasium as gym
 import numpy as np
@@ -87,3 +89,20 @@ def test_importing_again_changes_nothing() -> None:
     after = {name: spec for name, spec in gym.registry.items() if name.startswith("hyq/")}
     assert set(NAMES) | {"hyq/CombinationLock-v0"} <= set(before)
     assert all(after[name] is before[name] for name in before)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import hyq, gymnasium; gymnasium.make('hyq/CombinationLock-v0')",
+        "import gymnasium, hyq; gymnasium.make('hyq/CombinationLock-v0')",
+        "import hyq.envs, gymnasium; gymnasium.make('hyq/CombinationLock-v0')",
+        "from gymnasium.envs.registration import make; import hyq; make('hyq/CombinationLock-v0')",
+        "import hyq; from gymnasium.envs.registration import make; make('hyq/CombinationLock-v0')",
+        # As Gymnasium has it for the environments of other packages, without an import.
+        "import gymnasium; gymnasium.make('hyq:hyq/CombinationLock-v0')",
+        "import gymnasium; gymnasium.make_vec('hyq:hyq/Tabular-v0', 2)",
+    ],
+)
+def test_gymnasium_knows_the_environments_in_a_fresh_process(code: str) -> None:
+    subprocess.run([sys.executable, "-W", "error", "-c", code], check=True)

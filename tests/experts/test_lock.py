@@ -67,7 +67,7 @@ def test_the_seed_decides_every_bit() -> None:
     assert digests[0] == digests[1] != digests[2]
 
 
-def test_what_cannot_be_made_is_refused() -> None:
+def test_what_cannot_be_made_raises() -> None:
     with pytest.raises(HyqError, match="one of"):
         lock_dataset(LOCK, "optimal", 100)  # type: ignore[arg-type]
     with pytest.raises(HyqError, match="at least 10"):

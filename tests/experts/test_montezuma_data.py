@@ -138,7 +138,7 @@ def test_the_cache_is_where_the_variable_says(
     assert (tmp_path / "elsewhere" / "montezuma").is_dir()
 
 
-def test_altered_recordings_are_refused(recordings: Path, tmp_path: Path) -> None:
+def test_altered_recordings_raise(recordings: Path, tmp_path: Path) -> None:
     file = recordings / "recordings.npz"
     broken = tmp_path / "broken"
     broken.mkdir()
@@ -148,7 +148,7 @@ def test_altered_recordings_are_refused(recordings: Path, tmp_path: Path) -> Non
         Recordings.load(broken)
 
 
-def test_pictures_that_came_out_different_are_refused(recordings: Path, tmp_path: Path) -> None:
+def test_pictures_that_came_out_different_raise(recordings: Path, tmp_path: Path) -> None:
     source = Recordings.load(recordings)
     changed = source.expert[0].actions.copy()
     changed[3] = 12
@@ -190,7 +190,7 @@ def test_the_shipped_recordings_are_complete() -> None:
     assert sum(file.stat().st_size for file in SHIPPED.iterdir()) < 1_000_000
 
 
-def test_unknown_names_and_foreign_directories_are_refused(tmp_path: Path) -> None:
+def test_unknown_names_and_foreign_directories_raise(tmp_path: Path) -> None:
     with pytest.raises(HyqError, match="no dataset 'montezuma/simple'"):
         load("montezuma/simple")
     write_json(tmp_path / "manifest.json", {"format": "other"})
@@ -199,7 +199,7 @@ def test_unknown_names_and_foreign_directories_are_refused(tmp_path: Path) -> No
         Recordings.load(tmp_path)
 
 
-def test_too_few_transitions_are_refused() -> None:
+def test_too_few_transitions_raise() -> None:
     with pytest.raises(HyqError, match="2 transitions too short"):
         first([Recording(0, np.zeros(3, np.uint8))], 5)
 

@@ -9,7 +9,7 @@ import numpy as np
 from hyq.core.seeding import Streams
 from hyq.data.dataset import Dataset
 from hyq.fqi.base import Algorithm, Step
-from hyq.rollout import VectorEnv
+from hyq.fqi.rollout import VectorEnv
 
 
 def check_conformance(

@@ -15,14 +15,15 @@ from hyq.envs.tabular import make_tabular_vector
 from hyq.experts.lock import LockData, lock_dataset
 from hyq.fqi.base import Step
 from hyq.fqi.bc import BC, BCConfig, BCState
-from hyq.fqi.stack import Stack
-from hyq.rollout import VectorEnv, lockstep
+from hyq.fqi.classes import GreedyPolicy
+from hyq.fqi.mlp import MLPFunction
+from hyq.fqi.rollout import VectorEnv, lockstep
 from tests.fqi.conformance import check_conformance
 
 LOCK = LockSpec(horizon=6, actions=4, instance_seed=1)
 
 
-def lanes(count: int, lock: LockSpec = LOCK) -> CombinationLockVector:
+def copies(count: int, lock: LockSpec = LOCK) -> CombinationLockVector:
     return CombinationLockVector(count, **lock_parameters(lock))
 
 
@@ -49,8 +50,9 @@ def test_on_one_hot_states_it_learns_the_conditional_frequencies() -> None:
     env = make_tabular_vector(1, states=2, actions=3, horizon=3)
     config = BCConfig(iterations=8, updates=100, learning_rate=0.05)
     last = train(config, env, one_hot_dataset(counts))
-    stack = Stack(members=3, inputs=2, hidden=(), outputs=3)
-    for h, function in enumerate(stack.functions(last.state.parameters, 3)):
+    assert isinstance(last.policy, GreedyPolicy)
+    for h, function in enumerate(last.policy.functions):
+        assert isinstance(function, MLPFunction)
         odds = np.exp(function.values(np.eye(2, dtype=np.float32)))
         np.testing.assert_allclose(
             odds / odds.sum(axis=1, keepdims=True), counts[h] / 100, atol=0.02
@@ -66,7 +68,7 @@ def test_on_one_hot_states_it_learns_the_conditional_frequencies() -> None:
 def survival(kind: LockData, lock: LockSpec, config: BCConfig) -> FloatArray:
     """Return the share of episodes still in a good state after each step."""
     data = lock_dataset(lock, kind, lock.horizon * 1000, seed=2)
-    env = lanes(500, lock)
+    env = copies(500, lock)
     policy = train(config, env, data).policy
     return np.array(
         [float((env.latent != BAD).mean()) for _ in lockstep(env, policy, lock.horizon, seed=3)]
@@ -102,18 +104,18 @@ def test_the_environment_is_never_stepped() -> None:
 def test_conformance() -> None:
     config = BCConfig(iterations=3, updates=4, batch_size=8, hidden=(7,))
     data = lock_dataset(LOCK, "trajectory", 600, seed=0)
-    check_conformance(lambda: BC(config), lanes(2), data)
+    check_conformance(lambda: BC(config), copies(2), data)
 
 
 @pytest.mark.parametrize(
     "settings", [{"iterations": 0}, {"updates": 0}, {"batch_size": 0}, {"learning_rate": 0.0}]
 )
-def test_impossible_settings_are_refused(settings: dict[str, float]) -> None:
+def test_impossible_settings_raise(settings: dict[str, float]) -> None:
     with pytest.raises(HyqError):
         BCConfig(**settings)  # type: ignore[arg-type]
 
 
-def test_actions_that_cannot_be_classified_are_refused() -> None:
+def test_actions_that_cannot_be_classified_raise() -> None:
     env = gym.make_vec("Pendulum-v1", num_envs=1)
     data = lock_dataset(LOCK, "trajectory", 600, seed=0)
     with pytest.raises(HyqError, match="Discrete"):

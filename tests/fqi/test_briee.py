@@ -24,7 +24,6 @@ from hyq.fqi.briee import (
     Rows,
     collect,
     fit_encoder,
-    greedy_policy,
     held_out_gap,
     learn_representation,
     least_squares,
@@ -33,45 +32,50 @@ from hyq.fqi.briee import (
     standardise,
     worst_discriminator,
 )
-from hyq.rollout import returns
+from hyq.fqi.classes import GreedyPolicy
+from hyq.fqi.rollout import returns
 from tests.fqi.conformance import check_conformance
 
 LOCK = LockSpec(horizon=6, actions=4, instance_seed=1)
 
 
-def lanes(count: int, lock: LockSpec = LOCK) -> CombinationLockVector:
+def copies(count: int, lock: LockSpec = LOCK) -> CombinationLockVector:
     return CombinationLockVector(count, **lock_parameters(lock))
 
 
 def lock_rows(lock: LockSpec, count: int, h: int = 2) -> tuple[Transitions, IntArray]:
     """Draw tuples of step h with every latent state and every action equally likely."""
-    env, rng = lanes(count, lock), np.random.default_rng(0)
+    env, rng = copies(count, lock), np.random.default_rng(0)
     env.reset(seed=0)
     latent = rng.integers(3, size=count)
     observation, action = env.place(latent, h), rng.integers(lock.actions, size=count)
-    following, reward, *_ = env.step(action)
-    return Transitions(observation, action, reward, np.ones(count), following), latent
+    next_state, reward, *_ = env.step(action)
+    return Transitions(observation, action, reward, np.ones(count), next_state), latent
 
 
-def ignorant(dimension: int, actions: int, latents: int = 3) -> OptimisticQ:
+DEFAULT = BRIEEConfig()
+
+
+def ignorant(dimension: int, actions: int, config: BRIEEConfig = DEFAULT) -> OptimisticQ:
+    latents = config.latents
     weights = np.zeros((actions, latents))
     inverse = np.tile(np.eye(latents), (actions, 1, 1))
     encoder = np.zeros((dimension + 1, latents))
-    return OptimisticQ(encoder, encoder[:, :0], weights, inverse)
+    return OptimisticQ(encoder, encoder[:, :0], weights, inverse, config)
 
 
-def tabular(states: int, actions: int) -> OptimisticQ:
+def tabular(states: int, actions: int, config: BRIEEConfig) -> OptimisticQ:
     """Return known features: the encoder picks the coordinate of a one-hot observation."""
     encoder = np.vstack([50.0 * np.eye(states), np.zeros(states)])
-    return replace(ignorant(states, actions, states), encoder=encoder)
+    return replace(ignorant(states, actions, config), encoder=encoder)
 
 
 # --- Collection
 
 
 def test_collects_two_tuples_a_step_and_counts_every_transition() -> None:
-    policy = greedy_policy((ignorant(LOCK.observation_dim, 4),) * 6, BRIEEConfig())
-    batch, samples = collect(lanes(5), policy, 6, Streams(0))
+    policy = GreedyPolicy((ignorant(LOCK.observation_dim, 4),) * 6)
+    batch, samples = collect(copies(5), policy, 6, Streams(0))
     assert [len(rows) for rows in batch] == [10] * 6
     # Roll-ins to -1, 0, ..., 4 take depth + 2 transitions; the last takes 6.
     assert samples == 5 * (1 + 2 + 3 + 4 + 5 + 6 + 6)
@@ -84,7 +88,7 @@ def test_acts_by_the_policy_before_and_uniformly_at_and_after_the_depth() -> Non
         asked.append(h)
         return np.zeros(len(observation), int)
 
-    batch, _ = collect(lanes(2000), policy, 6, Streams(0))
+    batch, _ = collect(copies(2000), policy, 6, Streams(0))
     assert asked == [h for depth in range(6) for h in range(depth)]
     for rows in batch:
         np.testing.assert_allclose(np.bincount(rows.action) / 4000, 0.25, atol=0.03)
@@ -152,7 +156,7 @@ def test_features_learned_from_scratch_separate_the_latent_states(noise: float) 
     start = ignorant(lock.observation_dim, 10)
     learned = learn_representation(data, start, start, BRIEEConfig(), np.random.default_rng(0))
     assert learned.discriminators.shape[1] >= 1
-    code = learned.code(data.observation, "hard").argmax(axis=1)
+    code = learned.code(data.observation).argmax(axis=1)
     table = np.array([np.bincount(code[latent == z], minlength=3) for z in range(3)])
     assert sorted(table.argmax(axis=1)) == [0, 1, 2]
     assert table.max(axis=1).sum() >= 0.999 * len(data)
@@ -193,32 +197,32 @@ def test_bonus_values_worked_out_by_hand() -> None:
         np.zeros(4), observation[[0, 0, 0, 0]],
     )  # fmt: skip
     config = BRIEEConfig(latents=2, alpha=0.5, bonus_cap=0.4, lambda_=1.0, v_max=1.0)
-    [q] = plan(OnlineStore(((steps,),)), [tabular(2, 2)], config)
+    [q] = plan(OnlineStore(((steps,),)), [tabular(2, 2, config)])
     # State 0, action 0 was seen three times: alpha / sqrt(3 + lambda). Never seen: 0.5, capped.
     expected = [[0.25, 0.4], [0.4, 0.5 / np.sqrt(2)]]
-    np.testing.assert_allclose(q.bonus(observation, config), expected)
+    np.testing.assert_allclose(q.bonus(observation), expected)
     means = [[1.2 / 4, 0.0], [0.0, 0.1 / 2]]  # the ridge pulls sums over n + lambda
-    np.testing.assert_allclose(q.values(observation, config), np.add(means, expected))
-    doubled = replace(config, v_max=2.0)  # the bonus is in units of v_max
-    np.testing.assert_allclose(q.bonus(observation, doubled), np.multiply(2, expected))
+    np.testing.assert_allclose(q.values(observation), np.add(means, expected))
+    doubled = replace(q, config=replace(config, v_max=2.0))  # the bonus is in units of v_max
+    np.testing.assert_allclose(doubled.bonus(observation), np.multiply(2, expected))
 
 
 def test_a_soft_code_shares_its_bonus_and_a_hard_one_does_not() -> None:
-    q = tabular(2, 1)
+    q = tabular(2, 1, BRIEEConfig(latents=2, alpha=0.1))
     q = replace(q, encoder=q.encoder / 50, inverse=np.array([np.diag([1.0, 4.0])]))
-    config = BRIEEConfig(latents=2, alpha=0.1)
+    smooth = replace(q, config=replace(q.config, encoding="soft"))
     p = np.exp(1) / (1 + np.exp(1))
-    hard, soft = (q.code(np.eye(2)[:1], encoding) for encoding in ("hard", "soft"))
-    np.testing.assert_allclose(q.bonus(hard, config), [[0.1]])
-    np.testing.assert_allclose(q.bonus(soft, config), [[0.1 * np.sqrt(p**2 + 4 * (1 - p) ** 2)]])
+    hard, soft = (f.bonus(f.code(np.eye(2)[:1])) for f in (q, smooth))
+    np.testing.assert_allclose(hard, [[0.1]])
+    np.testing.assert_allclose(soft, [[0.1 * np.sqrt(p**2 + 4 * (1 - p) ** 2)]])
 
 
 def test_no_value_above_v_max_is_handed_back() -> None:
     one = Transitions(np.eye(2)[:1], np.zeros(1, int), np.ones(1), np.ones(1), np.eye(2)[:1])
     config = BRIEEConfig(latents=2, alpha=0.0, v_max=0.5)
-    first, second = plan(OnlineStore(((one, one),)), [tabular(2, 1)] * 2, config)
-    assert second.values(np.eye(2), config)[0] == pytest.approx(1.0, abs=1e-5)
-    assert first.values(np.eye(2), config)[0] == pytest.approx(1.0 + 0.5, abs=1e-5)
+    first, second = plan(OnlineStore(((one, one),)), [tabular(2, 1, config)] * 2)
+    assert second.values(np.eye(2))[0] == pytest.approx(1.0, abs=1e-5)
+    assert first.values(np.eye(2))[0] == pytest.approx(1.0 + 0.5, abs=1e-5)
 
 
 def test_planning_with_known_features_is_exact_lsvi_ucb() -> None:
@@ -229,22 +233,22 @@ def test_planning_with_known_features_is_exact_lsvi_ucb() -> None:
     state, _ = env.reset(seed=0)
     for h in range(5):
         action = rng.integers(3, size=60)
-        following, reward, *_ = env.step(action)
-        going_on = np.full(60, float(h < 4))
-        parts.append(Transitions(one_hot[state], action, reward, going_on, one_hot[following]))
-        state = following
-    functions = plan(OnlineStore((tuple(parts),)), [tabular(4, 3)] * 5, config)
+        next_state, reward, *_ = env.step(action)
+        continuation = np.full(60, float(h < 4))
+        parts.append(Transitions(one_hot[state], action, reward, continuation, one_hot[next_state]))
+        state = next_state
+    functions = plan(OnlineStore((tuple(parts),)), [tabular(4, 3, config)] * 5)
     value = np.zeros(4)
     for h in reversed(range(5)):
         q = np.zeros((4, 3))
         for s in range(4):
             for a in range(3):
                 seen = (parts[h].observation[:, s] == 1) & (parts[h].action == a)
-                following = parts[h].next_observation[seen].argmax(axis=1)
-                total = (parts[h].reward[seen] + value[following]).sum()
+                next_state = parts[h].next_observation[seen].argmax(axis=1)
+                total = (parts[h].reward[seen] + value[next_state]).sum()
                 n = seen.sum() + config.lambda_
                 q[s, a] = total / n + min(config.alpha / np.sqrt(n), 1.0)
-        np.testing.assert_allclose(functions[h].values(one_hot, config), q, atol=1e-10)
+        np.testing.assert_allclose(functions[h].values(one_hot), q, atol=1e-10)
         value = np.minimum(q.max(axis=1), config.v_max)
 
 
@@ -253,10 +257,10 @@ def test_planning_with_known_features_is_exact_lsvi_ucb() -> None:
 
 def test_opens_a_lock_without_offline_data() -> None:
     lock = LockSpec(horizon=5, actions=5, instance_seed=3)
-    judge, best = lanes(200, lock), 0.0
+    test_env, best = copies(200, lock), 0.0
     data = lock_dataset(lock, "trajectory", 5, seed=0)  # gives the horizon, nothing else
-    for step in BRIEE(BRIEEConfig(iterations=60)).run(lanes(10, lock), data, Streams(0)):
-        best = float(returns(judge, step.policy, 5, seed=99).mean())
+    for step in BRIEE(BRIEEConfig(iterations=60)).run(copies(10, lock), data, Streams(0)):
+        best = float(returns(test_env, step.policy, 5, seed=99).mean())
         if best >= 0.99:
             break
     assert best >= 0.99
@@ -267,7 +271,7 @@ def test_the_offline_data_changes_nothing() -> None:
     states = []
     for kind, seed in (("trajectory", 0), ("occupancy", 1)):
         data = lock_dataset(LOCK, kind, 600, seed=seed)  # type: ignore[arg-type]
-        *_, last = BRIEE(BRIEEConfig(iterations=2)).run(lanes(10), data, Streams(0))
+        *_, last = BRIEE(BRIEEConfig(iterations=2)).run(copies(10), data, Streams(0))
         states.append(BRIEE().snapshot(last.state).replaced)
     for name, array in states[0].items():
         np.testing.assert_array_equal(array, states[1][name])
@@ -284,10 +288,10 @@ def test_features_are_relearned_only_when_the_data_has_grown(
 
     monkeypatch.setattr(briee, "learn_representation", count)
     data = lock_dataset(LOCK, "trajectory", 600, seed=0)
-    list(BRIEE(BRIEEConfig(iterations=8, refresh=1.0)).run(lanes(1), data, Streams(0)))
+    list(BRIEE(BRIEEConfig(iterations=8, refresh=1.0)).run(copies(1), data, Streams(0)))
     assert calls == [2] * 6 + [4] * 6 + [8] * 6 + [16] * 6  # at powers of two
     calls.clear()
-    list(BRIEE(BRIEEConfig(iterations=3, refresh=0.0)).run(lanes(1), data, Streams(0)))
+    list(BRIEE(BRIEEConfig(iterations=3, refresh=0.0)).run(copies(1), data, Streams(0)))
     assert calls == [2] * 6 + [4] * 6 + [6] * 6
 
 
@@ -304,7 +308,7 @@ def test_sharing_hands_encoders_and_discriminators_from_step_to_step(
     monkeypatch.setattr(briee, "learn_representation", mark)
     data = lock_dataset(LOCK, "trajectory", 600, seed=0)
     config = BRIEEConfig(iterations=1, share=share, discriminators=3)
-    list(BRIEE(config).run(lanes(1), data, Streams(0)))
+    list(BRIEE(config).run(copies(1), data, Streams(0)))
     handed = [(0, 0), (1, 1), (2, 2), (3, 3), (4, 3), (5, 3)]
     assert seen == (handed if share else [(0, 0)] * 6)
 
@@ -313,7 +317,7 @@ def test_sharing_hands_encoders_and_discriminators_from_step_to_step(
 def test_conformance(settings: dict[str, Any]) -> None:
     config = BRIEEConfig(iterations=3, **settings)
     data = lock_dataset(LOCK, "trajectory", 600, seed=0)
-    check_conformance(lambda: BRIEE(config), lanes(20), data)
+    check_conformance(lambda: BRIEE(config), copies(20), data)
 
 
 @pytest.mark.parametrize(
@@ -327,17 +331,17 @@ def test_conformance(settings: dict[str, Any]) -> None:
         {"encoding": "fuzzy"},
     ],
 )
-def test_impossible_settings_are_refused(settings: dict[str, Any]) -> None:
+def test_impossible_settings_raise(settings: dict[str, Any]) -> None:
     with pytest.raises(HyqError, match=next(iter(settings))):
         BRIEEConfig(**settings)
 
 
-def test_an_environment_without_vectors_or_finite_actions_is_refused() -> None:
+def test_an_environment_without_vectors_or_finite_actions_raises() -> None:
     mdp = FiniteMDP.random(np.random.default_rng(0), states=3, actions=2, horizon=6)
     data = lock_dataset(LOCK, "trajectory", 600, seed=0)
     with pytest.raises(HyqError, match="vectors"):
         next(BRIEE().run(TabularEnv(2, mdp), data, Streams(0)))
-    env = lanes(2)
+    env = copies(2)
     env.single_action_space = gym.spaces.Box(-1.0, 1.0, (1,))
     with pytest.raises(HyqError, match="actions must be Discrete"):
         next(BRIEE().run(env, data, Streams(0)))

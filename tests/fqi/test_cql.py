@@ -1,4 +1,4 @@
-"""CQL against losses worked out by hand, exact values, and what pessimism is for."""
+"""CQL against losses worked out by hand, exact values, and what the penalty is for."""
 
 import math
 from collections import deque
@@ -16,15 +16,16 @@ from hyq.envs.combination_lock import CombinationLockVector, LockSpec, lock_para
 from hyq.envs.tabular import make_tabular_vector
 from hyq.experts.lock import lock_dataset
 from hyq.fqi.base import Step
+from hyq.fqi.classes import DiscreteValueFunction, GreedyPolicy
 from hyq.fqi.cql import CQL, CQLConfig, CQLState, cql_terms
-from hyq.fqi.stack import Stack
-from hyq.rollout import VectorEnv, returns
+from hyq.fqi.networks import StepNetworks
+from hyq.fqi.rollout import VectorEnv, returns
 from tests.fqi.conformance import check_conformance
 
 LOCK = LockSpec(horizon=6, actions=4, instance_seed=1)
 
 
-def lanes(count: int, lock: LockSpec = LOCK) -> CombinationLockVector:
+def copies(count: int, lock: LockSpec = LOCK) -> CombinationLockVector:
     return CombinationLockVector(count, **lock_parameters(lock))
 
 
@@ -33,9 +34,24 @@ def train(config: CQLConfig, env: VectorEnv, data: Dataset, seed: int = 0) -> St
     return last
 
 
-# One input, two actions, Q(x, .) = (x, 2 x + 0.5); the target's is (0, x).
-SMALL = Stack(members=1, inputs=1, hidden=(), outputs=2)
-THETA, TARGET = torch.tensor([1.0, 2.0, 0.0, 0.5]), torch.tensor([0.0, 1.0, 0.0, 0.0])
+def linear(weights: list[list[float]], target: list[list[float]]) -> StepNetworks:
+    """Return one input, two actions: Q(x, .) = first row * x + second row."""
+    networks = StepNetworks(1, 1, (), 2, learning_rate=0.1, seed=0)
+    with torch.no_grad():
+        for network, (slope, bias) in ((networks.online, weights), (networks.target, target)):
+            network.weights[0].copy_(torch.tensor([[slope]]))
+            network.biases[0].copy_(torch.tensor([[bias]]))
+    return networks
+
+
+def small() -> StepNetworks:
+    """Q(x, .) = (x, 2 x + 0.5); the target's is (0, x)."""
+    return linear([[1.0, 2.0], [0.0, 0.5]], [[0.0, 1.0], [0.0, 0.0]])
+
+
+def learned(step: Step[CQLState]) -> list[DiscreteValueFunction]:
+    assert isinstance(step.policy, GreedyPolicy)
+    return [f for f in step.policy.functions if isinstance(f, DiscreteValueFunction)]
 
 
 def small_rows(discount: float) -> Transitions:
@@ -59,42 +75,41 @@ def small_rows(discount: float) -> Transitions:
 )
 def test_the_terms_of_the_loss(discount: float, last: bool, target: float) -> None:
     config = CQLConfig(discount=0.9)
-    terms = cql_terms(SMALL, THETA, TARGET, small_rows(discount), np.array([[last]]), config)
-    squared, penalty, value = (float(term) for term in terms)
+    terms = cql_terms(small(), small_rows(discount), np.array([[last]]), config)
+    squared, penalty, value = (term.item() for term in terms)
     assert squared == pytest.approx((1.0 - target) ** 2)
     assert penalty == pytest.approx(math.log(math.exp(1.0) + math.exp(2.5)) - 1.0)
     assert value == pytest.approx(2.0)
 
 
 def test_the_gradient_of_the_loss() -> None:
-    theta = THETA.clone().requires_grad_()
-    config = CQLConfig(discount=0.9)
-    squared, penalty, _ = cql_terms(
-        SMALL, theta, TARGET, small_rows(0.0), np.array([[False]]), config
-    )
-    [gradient] = torch.autograd.grad((squared + 0.1 * penalty).sum(), [theta])
+    networks, config = small(), CQLConfig(discount=0.9)
+    squared, penalty, _ = cql_terms(networks, small_rows(0.0), np.array([[False]]), config)
+    parameters = [networks.online.weights[0], networks.online.biases[0]]
+    gradients = torch.autograd.grad((squared + 0.1 * penalty).sum(), parameters)
     share = math.exp(1.0) / (math.exp(1.0) + math.exp(2.5))
     by_q0 = 2 * (1.0 - 0.25) + 0.1 * (share - 1)
     by_q1 = 0.1 * (1 - share)
-    torch.testing.assert_close(gradient, torch.tensor([by_q0, by_q1, by_q0, by_q1]))
+    for gradient in gradients:  # the input is 1, so that both are the same
+        torch.testing.assert_close(gradient, torch.tensor([[[by_q0, by_q1]]]))
 
 
 def covered(mdp: FiniteMDP, copies: int, timed: bool) -> Dataset:
     """Log every (h, s, a), next states in proportion to P; states one-hot, or (step, state)."""
-    h, s, a, following = (index.ravel() for index in np.indices(mdp.transition.shape))
+    h, s, a, next_state = (index.ravel() for index in np.indices(mdp.transition.shape))
     count = np.rint(mdp.transition * copies).astype(int).ravel()
-    h, s, a, following = (np.repeat(index, count) for index in (h, s, a, following))
+    h, s, a, next_state = (np.repeat(index, count) for index in (h, s, a, next_state))
     eye, size = np.eye((mdp.horizon + 1) * mdp.states, dtype=np.float32), mdp.states
     observation = eye[h * size + s] if timed else eye[s, :size]
-    successor = eye[(h + 1) * size + following] if timed else eye[following, :size]
-    going_on = (h < mdp.horizon - 1).astype(np.float32)
+    successor = eye[(h + 1) * size + next_state] if timed else eye[next_state, :size]
+    continuation = (h < mdp.horizon - 1).astype(np.float32)
     return Dataset.from_transitions(
-        Transitions(observation, a, mdp.reward[h, s, a], going_on, successor), h, {}
+        Transitions(observation, a, mdp.reward[h, s, a], continuation, successor), h, {}
     )
 
 
 @pytest.mark.parametrize("networks", ["shared", "per-step"])
-def test_without_pessimism_it_finds_the_optimal_values_of_a_covered_mdp(networks: str) -> None:
+def test_without_a_penalty_it_finds_the_optimal_values_of_a_covered_mdp(networks: str) -> None:
     drawn = FiniteMDP.random(np.random.default_rng(3), states=3, actions=2, horizon=3)
     transition = np.zeros_like(drawn.transition)  # probabilities of halves, so that data is exact
     rng = np.random.default_rng(4)
@@ -103,19 +118,17 @@ def test_without_pessimism_it_finds_the_optimal_values_of_a_covered_mdp(networks
         transition[index] /= transition[index].sum()
     mdp = FiniteMDP(transition, drawn.reward, drawn.initial)
     config = CQLConfig(
-        iterations=1, updates=700, networks=networks, hidden=(), batch_size=192,  # type: ignore[arg-type]
+        iterations=1, updates=700, networks=networks, hidden=(), batch_size=960,  # type: ignore[arg-type]
         learning_rate=0.02, discount=1.0, tau=0.1, alpha=0.0,
     )  # fmt: skip
     shared = networks == "shared"
     env = make_tabular_vector(1, states=3, actions=2, horizon=3)
     last = train(config, env, covered(mdp, 2, timed=shared))
-    stack = Stack(1 if shared else 3, 12 if shared else 3, (), 2)
-    functions = stack.functions(last.state.parameters, 3)
     states = (
         np.eye(12, dtype=np.float32)[:9].reshape(3, 3, 12) if shared else np.stack([np.eye(3)] * 3)
     )
-    learned = np.stack([f.values(x) for f, x in zip(functions, states, strict=True)])
-    np.testing.assert_allclose(learned, mdp.optimal_q(), atol=0.01)
+    values = np.stack([f.values(x) for f, x in zip(learned(last), states, strict=True)])
+    np.testing.assert_allclose(values, mdp.optimal_q(), atol=0.01)
 
 
 def test_the_discount_weighs_what_comes_later() -> None:
@@ -128,12 +141,12 @@ def test_the_discount_weighs_what_comes_later() -> None:
     )  # fmt: skip
     env = make_tabular_vector(1, states=1, actions=1, horizon=2)
     last = train(config, env, Dataset.from_transitions(rows, np.arange(2), {}))
-    first, second = Stack(2, 1, (), 1).functions(last.state.parameters, 2)
+    first, second = learned(last)
     assert second.values(one[:1]) == pytest.approx(1.0, abs=0.01)
     assert first.values(one[:1]) == pytest.approx(0.6, abs=0.01)
 
 
-def test_pessimism_keeps_to_logged_actions() -> None:
+def test_the_penalty_keeps_to_logged_actions() -> None:
     """Only action 0 was ever logged and it pays nothing: what decides is the penalty alone."""
     one = np.ones((8, 1), np.float32)
     data = Dataset.from_transitions(
@@ -155,14 +168,16 @@ def test_pessimism_keeps_to_logged_actions() -> None:
 def test_the_target_is_a_moving_average() -> None:
     data = lock_dataset(LOCK, "trajectory", 600, seed=0)
     states = {
-        tau: train(CQLConfig(iterations=1, updates=1, hidden=(5,), tau=tau), lanes(1), data).state
+        tau: train(CQLConfig(iterations=1, updates=1, hidden=(5,), tau=tau), copies(1), data).state
         for tau in (0.25, 1.0)
     }
-    assert torch.equal(states[1.0].target, states[1.0].parameters)
-    moved = states[0.25]
-    start = Stack(1, LOCK.observation_dim, (5,), 4).initial(Streams(0).generator("cql", "initial"))
-    torch.testing.assert_close(moved.target, 0.75 * start + 0.25 * moved.parameters)
-    assert not torch.equal(moved.parameters, start)
+    name, moved = "weights.0", states[0.25]
+    np.testing.assert_array_equal(states[1.0][f"target.{name}"], states[1.0][f"online.{name}"])
+    seed, width = Streams(0).integer("cql", "initial"), LOCK.observation_dim
+    start = StepNetworks(1, width, (5,), 4, learning_rate=1.0, seed=seed).arrays()[f"online.{name}"]
+    expected = 0.75 * start + 0.25 * moved[f"online.{name}"]
+    np.testing.assert_allclose(moved[f"target.{name}"], expected, atol=1e-6)
+    assert not np.array_equal(moved[f"online.{name}"], start)
 
 
 def test_it_opens_a_lock_from_trajectories_where_cloning_would_guess() -> None:
@@ -171,7 +186,7 @@ def test_it_opens_a_lock_from_trajectories_where_cloning_would_guess() -> None:
     config = CQLConfig(
         iterations=6, updates=200, networks="per-step", hidden=(32,), batch_size=8 * 32, tau=0.1
     )
-    env = lanes(300, lock)
+    env = copies(300, lock)
     peak = max(
         float(returns(env, step.policy, 8, seed=9).mean())
         for step in CQL(config).run(env, data, Streams(0))
@@ -185,7 +200,7 @@ def test_conformance(networks: str) -> None:
         iterations=3, updates=4, hidden=(7,), batch_size=16, networks=networks  # type: ignore[arg-type]
     )  # fmt: skip
     data = lock_dataset(LOCK, "trajectory", 600, seed=0)
-    check_conformance(lambda: CQL(config), lanes(2), data)
+    check_conformance(lambda: CQL(config), copies(2), data)
 
 
 @pytest.mark.parametrize(
@@ -200,6 +215,6 @@ def test_conformance(networks: str) -> None:
         {"alpha": -0.1},
     ],
 )
-def test_impossible_settings_are_refused(settings: dict[str, float]) -> None:
+def test_impossible_settings_raise(settings: dict[str, float]) -> None:
     with pytest.raises(HyqError):
         CQLConfig(**settings)  # type: ignore[arg-type]

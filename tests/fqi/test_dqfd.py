@@ -16,20 +16,30 @@ from hyq.envs.tabular import make_tabular_vector
 from hyq.experts.lock import LockData, lock_dataset
 from hyq.fqi.base import Step
 from hyq.fqi.dqfd import DQfD, DQfDConfig, DQfDState, Mixed, Source, dqfd_loss, draw_mixed
-from hyq.fqi.stack import Stack
-from hyq.rollout import VectorEnv, lockstep
+from hyq.fqi.networks import StepNetworks
+from hyq.fqi.rollout import VectorEnv, lockstep
 from tests.fqi.conformance import check_conformance
 
 LOCK = LockSpec(horizon=6, actions=4, instance_seed=1)
 TINY = DQfDConfig(iterations=3, pretraining=1, updates=3, hidden=(7,), batch_size=48)
 
 
-def lanes(count: int, lock: LockSpec = LOCK) -> CombinationLockVector:
+def copies(count: int, lock: LockSpec = LOCK) -> CombinationLockVector:
     return CombinationLockVector(count, **lock_parameters(lock))
 
 
 def run(config: DQfDConfig, env: VectorEnv, data: Dataset) -> list[Step[DQfDState]]:
     return list(DQfD(config).run(env, data, Streams(0)))
+
+
+def linear(weights: list[list[float]], target: list[list[float]]) -> StepNetworks:
+    """Return one input, two actions: Q(x, .) = first row * x + second row."""
+    networks = StepNetworks(1, 1, (), 2, learning_rate=0.1, seed=0)
+    with torch.no_grad():
+        for network, (slope, bias) in ((networks.online, weights), (networks.target, target)):
+            network.weights[0].copy_(torch.tensor([[slope]]))
+            network.biases[0].copy_(torch.tensor([[bias]]))
+    return networks
 
 
 def small_batch(discount: float, step: int, weight: list[float]) -> Mixed:
@@ -54,23 +64,21 @@ def small_batch(discount: float, step: int, weight: list[float]) -> Mixed:
     ],
 )
 def test_the_loss(discount: float, step: int, target: float) -> None:
-    stack = Stack(members=1, inputs=1, hidden=(), outputs=2)
-    theta = torch.tensor([1.0, 1.5, 0.0, 0.0])  # Q(x, .) = (x, 1.5 x)
-    old = torch.tensor([0.4, 0.3, 0.0, -0.1])  # (0.4 x, 0.3 x - 0.1), which prefers action 0
+    # Q(x, .) = (x, 1.5 x); the target's is (0.4 x, 0.3 x - 0.1), which prefers action 0
+    networks = linear([[1.0, 1.5], [0.0, 0.0]], [[0.4, 0.3], [0.0, -0.1]])
     config = DQfDConfig(margin=0.8, margin_weight=0.5, l2=0.01)
     batch = small_batch(discount, step, [0.75, 0.25])
-    loss, parts = dqfd_loss(stack, theta, old, batch, horizon=2, config=config)
+    loss, parts = dqfd_loss(networks, batch, horizon=2, config=config)
     squared, margin = (1.0 - target) ** 2, 1.5 + 0.8 - 1.0
     assert parts == pytest.approx([squared, squared, margin], rel=1e-5)
     norm = 1.0 + 1.5**2
-    assert float(loss) == pytest.approx(squared + 0.5 * 0.75 * margin + 0.01 * norm, rel=1e-5)
+    assert loss.item() == pytest.approx(squared + 0.5 * 0.75 * margin + 0.01 * norm, rel=1e-5)
 
 
 def test_targets_are_kept_in_range() -> None:
-    stack = Stack(members=1, inputs=1, hidden=(), outputs=2)
-    huge = torch.tensor([9.0, 9.0, 0.0, 0.0])
+    huge = linear([[9.0, 9.0], [0.0, 0.0]], [[9.0, 9.0], [0.0, 0.0]])
     config = DQfDConfig(value_range=(0.0, 1.0), l2=0.0, margin_weight=0.0)
-    _, parts = dqfd_loss(stack, huge, huge, small_batch(1.0, 0, [0.5, 0.5]), 2, config)
+    _, parts = dqfd_loss(huge, small_batch(1.0, 0, [0.5, 0.5]), 2, config)
     assert parts[0] == pytest.approx((9.0 - 1.0) ** 2)
 
 
@@ -96,7 +104,7 @@ def test_the_offline_share_is_exact_whatever_the_rounding(share: float, logged: 
 
 def test_it_learns_offline_before_it_interacts() -> None:
     data = lock_dataset(LOCK, "trajectory", 600, seed=0)
-    steps = run(TINY, lanes(5), data)
+    steps = run(TINY, copies(5), data)
     each = 5 * (1 + 2 + 3 + 4 + 5 + 6)
     assert [step.online_steps for step in steps] == [0, each, 2 * each]
     assert "online_residual" not in steps[0].metrics
@@ -109,7 +117,7 @@ def test_q_type_collection_costs_whole_episodes() -> None:
     config = DQfDConfig(
         iterations=2, pretraining=0, updates=1, hidden=(), batch_size=48, collection="q-type"
     )
-    assert [step.online_steps for step in run(config, lanes(5), data)] == [30, 60]
+    assert [step.online_steps for step in run(config, copies(5), data)] == [30, 60]
 
 
 def demonstrations(reward: float) -> Dataset:
@@ -143,8 +151,9 @@ def test_the_penalty_on_parameters_shrinks_them() -> None:
 
     def size(l2: float) -> float:
         config = DQfDConfig(iterations=1, updates=100, hidden=(8,), batch_size=48, l2=l2)
-        [last] = run(config, lanes(1), data)
-        return float(last.state.parameters.norm())
+        [last] = run(config, copies(1), data)
+        weights = [x for name, x in last.state.arrays.items() if name.startswith("online.")]
+        return float(np.sqrt(sum(np.square(x).sum() for x in weights)))
 
     assert size(1.0) < 0.8 * size(0.0)
 
@@ -160,9 +169,9 @@ def depth(kind: LockData, margin_weight: float) -> float:
         batch_size=8 * 32,
         margin_weight=margin_weight,
     )
-    [last] = deque(DQfD(config).run(lanes(20, lock), data, Streams(0)), maxlen=1)
-    judge = lanes(300, lock)
-    alive = [(judge.latent != BAD).mean() for _ in lockstep(judge, last.policy, 8, seed=9)]
+    [last] = deque(DQfD(config).run(copies(20, lock), data, Streams(0)), maxlen=1)
+    test_env = copies(300, lock)
+    alive = [(test_env.latent != BAD).mean() for _ in lockstep(test_env, last.policy, 8, seed=9)]
     return float(np.sum(alive))
 
 
@@ -183,7 +192,7 @@ def test_conformance(networks: str, pretraining: int) -> None:
         networks=networks,  # type: ignore[arg-type]
     )
     data = lock_dataset(LOCK, "trajectory", 600, seed=0)
-    check_conformance(lambda: DQfD(config), lanes(2), data)
+    check_conformance(lambda: DQfD(config), copies(2), data)
 
 
 @pytest.mark.parametrize(
@@ -200,6 +209,6 @@ def test_conformance(networks: str, pretraining: int) -> None:
         {"offline_share": 2.0},
     ],
 )
-def test_impossible_settings_are_refused(settings: dict[str, float]) -> None:
+def test_impossible_settings_raise(settings: dict[str, float]) -> None:
     with pytest.raises(HyqError):
         DQfDConfig(**settings)  # type: ignore[arg-type]

@@ -44,7 +44,7 @@ def test_equal_actions_are_taken_in_the_given_order() -> None:
         np.testing.assert_array_equal(family.zero().greedy(states), [order[0]] * 2)
 
 
-def test_malformed_classes_are_refused() -> None:
+def test_malformed_classes_raise() -> None:
     with pytest.raises(HyqError, match="tables must have shape"):
         FiniteClass(FIRST)
     with pytest.raises(HyqError, match="action_order must list each of 2 actions"):

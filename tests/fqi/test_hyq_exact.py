@@ -27,12 +27,12 @@ from hyq.envs.offline_hard import (
     offline_hard_mdp,
 )
 from hyq.envs.tabular import make_tabular_vector
-from hyq.fqi.classes import F, FunctionClass
+from hyq.fqi.classes import F, FunctionClass, GreedyPolicy
 from hyq.fqi.finite import FiniteClass, FiniteFunction
-from hyq.fqi.hyq_fqi import HyQ, HyQConfig, fitted_q_iteration, greedy_policy
+from hyq.fqi.hyq_fqi import HyQ, HyQConfig, fitted_q_iteration
 from hyq.fqi.linear import ConvexLinearClass, LinearClass, Polytope, QuadraticClass
+from hyq.fqi.rollout import lockstep
 from hyq.fqi.tabular import TabularClass
-from hyq.rollout import lockstep
 
 # The counterexample of "Why don't offline RL methods work?"
 
@@ -94,7 +94,7 @@ Behaviour = Callable[[np.random.Generator, int], Array]
 
 
 def logged(env: BatchedEnv, behaviour: Behaviour, seed: int) -> Dataset:
-    """Log one episode per lane of `env` under `behaviour`, which sees nothing."""
+    """Log one episode per copy of `env` under `behaviour`, which sees nothing."""
     rng = np.random.default_rng(seed)
     steps = [
         rows
@@ -168,7 +168,7 @@ def test_acting_on_the_learned_functions_earns_the_exact_value() -> None:
     functions = learn(make_linear_mdp_vector(100), offline, family)
     policy = np.array([np.eye(4)[f.greedy(env.linear.features)] for f in functions])
     earned = np.zeros(5000)
-    for rows, _ in lockstep(env, greedy_policy(functions), env.horizon, seed=11):
+    for rows, _ in lockstep(env, GreedyPolicy(functions), env.horizon, seed=11):
         earned += rows.reward
     error = earned.std() / math.sqrt(5000)
     assert earned.mean() == pytest.approx(env.mdp.value(policy), abs=5 * error)

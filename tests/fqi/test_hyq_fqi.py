@@ -27,14 +27,14 @@ from hyq.fqi.hyq_fqi import (
     fitted_q_iteration,
     online_residual,
 )
+from hyq.fqi.rollout import returns
 from hyq.fqi.tabular import TabularClass, TabularFunction
-from hyq.rollout import returns
 from tests.fqi.conformance import check_conformance
 
 LOCK = LockSpec(horizon=6, actions=4, instance_seed=1)
 
 
-def lanes(count: int) -> CombinationLockVector:
+def copies(count: int) -> CombinationLockVector:
     return CombinationLockVector(count, **lock_parameters(LOCK))
 
 
@@ -44,25 +44,25 @@ def block() -> BlockClass:
 
 def test_v_type_rolls_in_and_counts_every_transition() -> None:
     functions = (block().zero(),) * 6
-    batch, samples = collect(lanes(5), functions, HyQConfig(collection="v-type"), Streams(0))
+    batch, samples = collect(copies(5), functions, HyQConfig(collection="v-type"), Streams(0))
     assert [len(rows) for rows in batch] == [5] * 6
     assert samples == 5 * (1 + 2 + 3 + 4 + 5 + 6)
 
 
 def test_v_type_acts_uniformly_at_its_depth_and_greedily_before() -> None:
     functions = (block().zero(),) * 6  # greedy is always action 0
-    batch, _ = collect(lanes(4000), functions, HyQConfig(collection="v-type"), Streams(0))
+    batch, _ = collect(copies(4000), functions, HyQConfig(collection="v-type"), Streams(0))
     for rows in batch:
         np.testing.assert_allclose(np.bincount(rows.action) / 4000, 0.25, atol=0.03)
     good = LOCK.good_actions()
     reached = np.mean([(good[0] == 0).mean()])
-    first_fall = batch[1].reward  # only lanes that survived action 0 can still fall
+    first_fall = batch[1].reward  # only copies that survived action 0 can still fall
     assert (first_fall > 0).mean() <= reached + 0.02
 
 
 def test_q_type_keeps_whole_episodes() -> None:
     functions = (block().zero(),) * 6
-    batch, samples = collect(lanes(5), functions, HyQConfig(collection="q-type"), Streams(0))
+    batch, samples = collect(copies(5), functions, HyQConfig(collection="q-type"), Streams(0))
     assert [len(rows) for rows in batch] == [5] * 6
     assert samples == 5 * 6
     assert all((rows.action == 0).all() for rows in batch)
@@ -77,9 +77,9 @@ def uniform_dataset(mdp: FiniteMDP, rows: int, seed: int) -> Dataset:
     for h in range(mdp.horizon):
         s, a = rng.integers(mdp.states, size=rows), rng.integers(mdp.actions, size=rows)
         chances = mdp.transition[h, s, a].cumsum(axis=1)
-        following = (rng.random(rows)[:, None] > chances).sum(axis=1)
-        going_on = np.full(rows, float(h < mdp.horizon - 1))
-        parts.append(Transitions(s, a, mdp.reward[h, s, a], going_on, following))
+        next_state = (rng.random(rows)[:, None] > chances).sum(axis=1)
+        continuation = np.full(rows, float(h < mdp.horizon - 1))
+        parts.append(Transitions(s, a, mdp.reward[h, s, a], continuation, next_state))
     step = np.repeat(np.arange(mdp.horizon), rows)
     return Dataset.from_transitions(Transitions.concatenate(parts), step, {})
 
@@ -149,12 +149,12 @@ def test_v_type_hyq_opens_a_lock(kind: str, text: float) -> None:
     lock = LockSpec(horizon=12, anti_reward_probability=text, instance_seed=4)
     data = lock_dataset(lock, kind, 12 * 2000, seed=5)  # type: ignore[arg-type]
     env = CombinationLockVector(20, **lock_parameters(lock))
-    judge = CombinationLockVector(200, **lock_parameters(lock))
+    test_env = CombinationLockVector(200, **lock_parameters(lock))
     config = HyQConfig(iterations=10)
     best = 0.0
     algorithm = HyQ(BlockClass(lock.observation_dim, 10), config)
     for step in algorithm.run(env, data, Streams(1)):
-        best = float(returns(judge, step.policy, 12, seed=99).mean())
+        best = float(returns(test_env, step.policy, 12, seed=99).mean())
         if best >= 0.99:
             break
     assert best >= 0.99
@@ -163,7 +163,7 @@ def test_v_type_hyq_opens_a_lock(kind: str, text: float) -> None:
 def run(seed: int, iterations: int, state: HyQState[BlockFunction] | None = None) -> list[bytes]:
     data = lock_dataset(LOCK, "trajectory", 600, seed=0)
     config = HyQConfig(iterations=iterations)
-    steps = HyQ(block(), config).run(lanes(3), data, Streams(seed), state)
+    steps = HyQ(block(), config).run(copies(3), data, Streams(seed), state)
     [last] = deque(steps, maxlen=1)
     return [array.tobytes() for f in last.state.functions for array in f.arrays().values()]
 
@@ -175,14 +175,14 @@ def test_same_seed_same_bits_other_seed_other_bits() -> None:
 def test_a_run_continued_from_its_state_equals_one_that_never_stopped() -> None:
     data = lock_dataset(LOCK, "trajectory", 600, seed=0)
     algorithm = HyQ(block(), HyQConfig(iterations=3))
-    half = next(iter(algorithm.run(lanes(3), data, Streams(0))))
+    half = next(iter(algorithm.run(copies(3), data, Streams(0))))
     assert half.iteration == 1
     assert run(0, 3, half.state) == run(0, 3)
 
 
 def test_a_state_that_was_handed_out_stays_as_it_was() -> None:
     data = lock_dataset(LOCK, "trajectory", 600, seed=0)
-    steps = iter(HyQ(block(), HyQConfig(iterations=2)).run(lanes(3), data, Streams(0)))
+    steps = iter(HyQ(block(), HyQConfig(iterations=2)).run(copies(3), data, Streams(0)))
     first = next(steps).state
     rows = len(first.online)
     second = next(steps).state
@@ -228,7 +228,7 @@ def test_targets_are_clipped_and_the_residual_is_a_mean_over_the_logs() -> None:
         {"offline_share": PiecewiseLinear(((0.0, -1.0),))},
     ],
 )
-def test_impossible_settings_are_refused(settings: dict[str, float]) -> None:
+def test_impossible_settings_raise(settings: dict[str, float]) -> None:
     with pytest.raises(HyqError):
         HyQConfig(**settings)  # type: ignore[arg-type]
 
@@ -239,13 +239,13 @@ def test_a_share_of_zero_or_one_never_looks_at_the_other_source() -> None:
     second = lock_dataset(LOCK, "occupancy", 300, seed=1)
     online_only = HyQ(block(), HyQConfig(iterations=2, offline_share=0.0))
     learned = [
-        [step.state.functions[2].encoder for step in online_only.run(lanes(3), data, Streams(0))]
+        [step.state.functions[2].encoder for step in online_only.run(copies(3), data, Streams(0))]
         for data in (first, second)
     ]
     np.testing.assert_array_equal(learned[0], learned[1])
     offline_only = HyQ(block(), HyQConfig(iterations=1, offline_share=1.0))
     learned = [
-        [step.state.functions[2].encoder for step in offline_only.run(lanes(n), first, Streams(0))]
+        [step.state.functions[2].encoder for step in offline_only.run(copies(n), first, Streams(0))]
         for n in (2, 5)
     ]
     np.testing.assert_array_equal(learned[0], learned[1])
@@ -268,7 +268,7 @@ def test_the_share_may_follow_a_schedule() -> None:
     schedule = PiecewiseLinear(((0.0, 1.0), (2.0, 0.0)))
     config = HyQConfig(iterations=4, offline_share=schedule)
     data = lock_dataset(LOCK, "trajectory", 600, seed=0)
-    steps = HyQ(block(), config).run(lanes(2), data, Streams(0))
+    steps = HyQ(block(), config).run(copies(2), data, Streams(0))
     assert [s.metrics["realised_offline_share"] for s in steps] == pytest.approx([1, 0.5, 0, 0])
 
 
@@ -276,7 +276,7 @@ def test_the_share_may_follow_a_schedule() -> None:
 def test_conformance(collection: str) -> None:
     config = HyQConfig(iterations=3, collection=collection)  # type: ignore[arg-type]
     data = lock_dataset(LOCK, "trajectory", 600, seed=0)
-    check_conformance(lambda: HyQ(block(), config), lanes(3), data)
+    check_conformance(lambda: HyQ(block(), config), copies(3), data)
 
 
 @pytest.mark.parametrize("carry_round", [True, False])

@@ -120,7 +120,7 @@ def test_the_linear_class_recovers_its_own_members() -> None:
 
 
 @pytest.mark.parametrize("radius", [0.0, -1.0, math.nan])
-def test_an_empty_ball_is_refused(radius: float) -> None:
+def test_an_empty_ball_raises(radius: float) -> None:
     for build in (
         lambda: LinearClass(2, radius),
         lambda: ConvexLinearClass(2, Polytope.simplex(2), radius),
@@ -185,7 +185,7 @@ def test_simplex_maximisers_are_vertices_and_repeated_rows_agree() -> None:
     )
 
 
-def test_a_polytope_without_points_is_refused() -> None:
+def test_a_polytope_without_points_raises() -> None:
     empty = Polytope(np.eye(1), np.array([-1.0]), np.eye(1), np.array([0.0]))
     with pytest.raises(HyqError, match="polytope has no maximum"):
         empty.maximise(np.ones((1, 1)))

@@ -85,9 +85,9 @@ def test_zero_is_zero_and_arrays_rebuild_the_function() -> None:
     arrays = fitted.arrays()
     assert {name: array.shape for name, array in arrays.items()} == {
         "range": (2,),
-        "weight_0": (32, 2),
+        "kernel_0": (2, 32),
         "bias_0": (32,),
-        "weight_1": (2, 32),
+        "kernel_1": (32, 2),
         "bias_1": (2,),
     }
     rebuilt = FAMILY.rebuild(arrays)
@@ -96,7 +96,7 @@ def test_zero_is_zero_and_arrays_rebuild_the_function() -> None:
     )
 
 
-def test_settings_that_cannot_fit_are_refused() -> None:
+def test_settings_that_cannot_fit_raise() -> None:
     with pytest.raises(HyqError, match="must be positive"):
         MLPClass(2, 2, updates=0)
     with pytest.raises(HyqError, match="value_range must contain zero"):

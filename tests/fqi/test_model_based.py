@@ -15,13 +15,13 @@ from hyq.envs.linear import make_linear_mdp_vector
 from hyq.envs.tabular import make_tabular_vector
 from hyq.fqi.hyq_fqi import HyQConfig, fitted_q_iteration
 from hyq.fqi.model_based import LinearModel, ModelBased, ModelBasedConfig, TabularModel, plan
+from hyq.fqi.rollout import lockstep
 from hyq.fqi.tabular import TabularClass
-from hyq.rollout import lockstep
 from tests.fqi.conformance import check_conformance
 
 
 def logged(env: BatchedEnv, seed: int) -> Dataset:
-    """Log one episode per lane of `env` under uniformly random actions."""
+    """Log one episode per copy of `env` under uniformly random actions."""
     rng, actions = np.random.default_rng(seed), env.single_action_space.n  # type: ignore[attr-defined]
 
     def act(h: int, observation: Array) -> Array:
@@ -33,8 +33,8 @@ def logged(env: BatchedEnv, seed: int) -> Dataset:
 
 
 def rows(*table: tuple[int, int, float, float, int]) -> Transitions:
-    s, a, r, discount, following = (np.array(column) for column in zip(*table, strict=True))
-    return Transitions(s, a, r, discount, following)
+    s, a, r, discount, after = (np.array(column) for column in zip(*table, strict=True))
+    return Transitions(s, a, r, discount, after)
 
 
 def test_the_tabular_model_is_made_of_weighted_frequencies() -> None:
@@ -48,12 +48,12 @@ def test_the_tabular_model_is_made_of_weighted_frequencies() -> None:
 
 def test_planning_backs_values_up_through_the_model() -> None:
     data = rows((0, 0, 0.2, 1.0, 0), (0, 0, 0.2, 1.0, 1))
-    following = TabularClass(2, 1).rebuild({"table": np.array([[0.4], [0.8]])})
+    after = TabularClass(2, 1).rebuild({"table": np.array([[0.4], [0.8]])})
     half = np.array([0.5, 0.5])
     model = TabularModel(2, 1)
-    planned = model.plan(data, half, following, (0.0, 1.0))
+    planned = model.plan(data, half, after, (0.0, 1.0))
     np.testing.assert_allclose(planned.table, [[0.2 + 0.6], [0.0]])
-    clipped = model.plan(data, half, following, (0.0, 0.7))
+    clipped = model.plan(data, half, after, (0.0, 0.7))
     np.testing.assert_allclose(clipped.table, [[0.7], [0.0]])
 
 
@@ -80,13 +80,13 @@ def test_ridge_shrinks_what_little_data_says() -> None:
 
 def test_the_linear_model_earns_nothing_after_a_termination() -> None:
     observation = np.ones((2, 1, 1))
-    paid, going_on = np.array([0.2, 0.2]), np.array([1.0, 0.0])
-    two = Transitions(observation, np.zeros(2, int), paid, going_on, observation)
+    paid, continuation = np.array([0.2, 0.2]), np.array([1.0, 0.0])
+    two = Transitions(observation, np.zeros(2, int), paid, continuation, observation)
     model = LinearModel(1, ridge=1e-9)
-    following = model.values.rebuild({"weights": np.array([0.6])})
-    weights = model.plan(two, np.array([0.75, 0.25]), following, (0.0, 1.0)).weights
+    after = model.values.rebuild({"weights": np.array([0.6])})
+    weights = model.plan(two, np.array([0.75, 0.25]), after, (0.0, 1.0)).weights
     assert weights[0] == pytest.approx(0.2 + 0.75 * 0.6)
-    clipped = model.plan(two, np.array([0.75, 0.25]), following, (0.0, 0.4)).weights
+    clipped = model.plan(two, np.array([0.75, 0.25]), after, (0.0, 0.4)).weights
     assert clipped[0] == pytest.approx(0.2 + 0.75 * 0.4)
 
 
@@ -155,7 +155,7 @@ def test_conformance() -> None:
     check_conformance(lambda: ModelBased(LinearModel(4), config), linear, offline)
 
 
-def test_impossible_settings_are_refused() -> None:
+def test_impossible_settings_raise() -> None:
     with pytest.raises(HyqError):
         ModelBasedConfig(iterations=0)
     with pytest.raises(HyqError):
@@ -164,7 +164,7 @@ def test_impossible_settings_are_refused() -> None:
         LinearModel(3, ridge=0.0)
 
 
-def test_actions_that_do_not_begin_at_zero_are_refused() -> None:
+def test_actions_that_do_not_begin_at_zero_raise() -> None:
     env = make_tabular_vector(4)
     env.single_action_space = gym.spaces.Discrete(3, start=1)
     algorithm = ModelBased(TabularModel(5, 3))

@@ -157,7 +157,7 @@ def test_any_environment_with_pictures_can_be_filmed(tmp_path: Path) -> None:
     assert [take.total for take in made.takes] == [6.0, 6.0]
     assert made.room_shares == {}
     assert [shot.room for shot in replay(made)] == [None] * 7
-    with pytest.raises(HyqError, match="cannot be filmed"):
+    with pytest.raises(HyqError, match="cannot be recorded"):
         play_film(Actor.load(tmp_path / "policy", env="Blind-v0"), 1, seed=0)
     with pytest.raises(HyqError, match="no policy"):
         Actor.load(tmp_path)

@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 from hyq.coverage.inspect import policy_visits
-from hyq.coverage.policy import SavedPolicy
 from hyq.envs.combination_lock import CombinationLockVector, LockSpec, lock_parameters
-from hyq.fqi.classes import Regression
+from hyq.fqi.classes import GreedyPolicy, Regression
 from hyq.runs import theory
 from hyq.runs.lock_coverage import optimal_policy
 from hyq.runs.theory import (
@@ -143,7 +142,7 @@ def test_the_quick_plan_is_small_and_whole(tmp_path: Path) -> None:
 
 def test_the_lock_expert_opens_the_lock() -> None:
     lock = LockSpec(horizon=8)
-    policy = SavedPolicy(tuple(optimal_policy(lock)))
+    policy = GreedyPolicy(tuple(optimal_policy(lock)))
     env = CombinationLockVector(100, **lock_parameters(lock))
     visits = policy_visits(policy, env, seed=1)
     assert visits.returns.mean() == 1.0

@@ -154,11 +154,11 @@ def test_least_squares_over_an_infinite_class_pays_for_its_grid() -> None:
         law, chance = rng.dirichlet(np.ones(cells)), rng.random(cells)
         x = rng.choice(cells, size=samples, p=law)
         seen = rng.random(samples) < chance[x]
-        following = np.sort(rng.random(2))  # the next value, chosen after the data is seen
-        y = np.where(seen, following[1], following[0])
+        next_state = np.sort(rng.random(2))  # the next value, chosen after the data is seen
+        y = np.where(seen, next_state[1], next_state[0])
         mass = np.bincount(x, minlength=cells)
         fitted = np.bincount(x, y, minlength=cells) / np.maximum(mass, 1)
-        truth = following[0] + chance * (following[1] - following[0])
+        truth = next_state[0] + chance * (next_state[1] - next_state[0])
         error = samples * float(law @ (fitted - truth) ** 2)
         assert error <= 256 * (math.log(2 / delta) + log_grid) + 20 * eta * samples
 

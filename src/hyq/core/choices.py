@@ -8,7 +8,7 @@ from hyq.core.errors import HyqError
 
 
 def check_choices(settings: Any) -> None:
-    """Refuse a word that the `Literal` annotation of its field does not list.
+    """Raise for a word that the `Literal` annotation of its field does not list.
 
     Python itself lets any word pass, and code that asks for one of two takes it for the other.
     """

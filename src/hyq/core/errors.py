@@ -1,8 +1,10 @@
 """The one exception a user is meant to see."""
 
 import math
+from typing import TYPE_CHECKING
 
-import numpy as np
+if TYPE_CHECKING:
+    import numpy as np
 
 
 class HyqError(Exception):
@@ -10,10 +12,10 @@ class HyqError(Exception):
 
 
 class MisfitError(HyqError):
-    """The environment, as it is wrapped, shows something else than the learner or the logs need."""
+    """The environment, as it is wrapped, shows something else than the agent or the data need."""
 
     def __init__(self, what: str, remedy: str) -> None:
-        """Say what does not fit, and what to do unless somebody knows better."""
+        """Say what does not fit, and what to do unless the caller has better advice."""
         super().__init__(what, remedy)
         self.what = what
 
@@ -35,5 +37,7 @@ def refuse_divergence(size: float, remedy: str) -> None:
 
 def check_finite(values: "np.ndarray[tuple[int, ...], np.dtype[np.generic]]", remedy: str) -> None:
     """Raise where learning has diverged, with what may help."""
+    import numpy as np  # noqa: PLC0415 - errors are also raised where NumPy is not needed
+
     if not np.isfinite(values).all():
         raise HyqError(f"learning has diverged: {remedy}")

@@ -17,7 +17,7 @@ from hyq.core.errors import HyqError
 
 
 def check_free(path: Path) -> None:
-    """Refuse a path where there is something already."""
+    """Raise for a path that exists already."""
     if path.exists():
         raise HyqError(f"{path} exists already: choose another path, or remove it first")
 
@@ -34,7 +34,7 @@ def check_writable(path: Path) -> None:
 
 @contextlib.contextmanager
 def new_directory(path: Path) -> Iterator[Path]:
-    """Fill a hidden sibling of `path`, then rename it into place; refuse to replace anything."""
+    """Fill a hidden sibling of `path`, then rename it into place; never replace anything."""
     check_free(path)
     with _disk_full_as_error(path, errno.ENOENT):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -46,7 +46,7 @@ def new_directory(path: Path) -> Iterator[Path]:
             try:
                 os.rename(draft, path)
             except OSError:
-                # Somebody else may have put something there since we looked.
+                # Another process may have put something there since the check.
                 check_free(path)
                 raise
         finally:
@@ -72,7 +72,7 @@ DRAFT = ".draft"
 
 
 def remove_drafts(directory: Path) -> None:
-    """Remove what kills have left, from a directory that nobody else writes to."""
+    """Remove what kills have left, from a directory that no other process writes to."""
     for draft in directory.rglob(f".*{DRAFT}"):
         draft.unlink()
 

@@ -138,16 +138,14 @@ class FiniteMDP:
 
     def greedy_policy(self, q: FloatArray) -> FloatArray:
         """Return pi^f for f = `q`, one-hot of shape (H, S, A); the lowest action wins ties."""
-        policy: FloatArray = np.eye(self.actions)[q.argmax(axis=-1)]
-        return policy
+        return np.eye(self.actions)[q.argmax(axis=-1)]
 
     def uniform_policy(self) -> FloatArray:
         """Return the policy that picks every action equally often."""
         return np.full_like(self.reward, 1.0 / self.actions)
 
     def _backup(self, h: int, v_next: FloatArray) -> FloatArray:
-        backup: FloatArray = self.reward[h] + self.transition[h] @ v_next
-        return backup
+        return self.reward[h] + self.transition[h] @ v_next
 
     def _check_policy(self, policy: FloatArray) -> None:
         if policy.shape != self.reward.shape:

@@ -23,7 +23,7 @@ class Streams:
     prefix: tuple[str | int, ...] = ()
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be a seed."""
+        """Validate the seed."""
         if self.seed < 0:
             raise HyqError(f"a seed must not be negative, got {self.seed}")
 

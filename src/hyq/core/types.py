@@ -18,7 +18,8 @@ class Transitions:
     """A batch of (s, a, r, s') tuples, one row each.
 
     `discount` is the only encoding of termination: 0 where the episode *terminated* at s', 1 (or
-    gamma) elsewhere. A truncated episode keeps its discount, because its value goes on.
+    gamma) elsewhere. A truncated episode keeps its discount, because its
+    last state still has a value.
     """
 
     observation: Array

@@ -11,15 +11,13 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-import torch
-from torch.nn.functional import linear, relu
 
 from hyq.core.errors import HyqError
 from hyq.core.types import Array, FloatArray, IntArray
-from hyq.coverage.policy import SavedPolicy
 from hyq.coverage.scan import is_index
 from hyq.data.steps import StepView
 from hyq.fqi.block import BlockFunction
+from hyq.fqi.classes import GreedyPolicy
 from hyq.fqi.mlp import MLPFunction
 
 FeatureKind = Literal["raw", "fourier", "network"]
@@ -68,7 +66,7 @@ def features_for(
     observations: Sequence[Array],
     actions: Sequence[Array],
     rng: np.random.Generator,
-    policy: SavedPolicy | None,
+    policy: GreedyPolicy | None,
 ) -> Features:
     """Build a map for a dataset's pairs, and for others with these observations and actions."""
     pilot = view.rows(np.unique(np.linspace(0, len(view) - 1, PILOT).astype(np.int64)))
@@ -92,7 +90,7 @@ def choose_features(
     actions: int,
     states: int,
     rng: np.random.Generator,
-    policy: SavedPolicy | None,
+    policy: GreedyPolicy | None,
 ) -> Features:
     """Build a map from a pilot sample of pairs.
 
@@ -138,14 +136,13 @@ def choose_features(
     return Features(kind, actions or 1, width + 1, raw, bool(actions))
 
 
-def fitting_features(policy: SavedPolicy) -> FeatureKind:
+def fitting_features(policy: GreedyPolicy) -> FeatureKind:
     """Return the features that a policy's values were linear in, as far as they are known."""
     first = policy.functions[0]
-    layered = isinstance(first, MLPFunction) and bool(first.layers)
-    return "network" if layered or isinstance(first, BlockFunction) else "raw"
+    return "network" if isinstance(first, MLPFunction | BlockFunction) else "raw"
 
 
-def _network(policy: SavedPolicy | None, actions: int) -> Features:
+def _network(policy: GreedyPolicy | None, actions: int) -> Features:
     if policy is None:
         raise HyqError("network features are a policy's last layer: name one with --policy")
     functions = policy.functions
@@ -159,19 +156,15 @@ def _network(policy: SavedPolicy | None, actions: int) -> Features:
             return np.eye(latents)[(s @ function.encoder + function.bias).argmax(axis=1)]
 
         return Features("network", actions, latents, code, discrete=True)
-    if isinstance(first, MLPFunction) and first.layers:
+    if isinstance(first, MLPFunction):
 
         def last_layer(h: int, s: Array, a: Array) -> FloatArray:
             function = functions[h]
             assert isinstance(function, MLPFunction)
-            with torch.inference_mode():
-                x = torch.tensor(s, dtype=torch.float32).flatten(1)  # data is read-only
-                for weight, bias in function.layers[:-1]:
-                    x = relu(linear(x, weight, bias))
-            return _with_constant(x.numpy())
+            return _with_constant(function.hidden(s))
 
         return Features(
-            "network", actions, first.layers[-1][0].shape[1] + 1, last_layer, discrete=True
+            "network", actions, first.layers[-1][0].shape[0] + 1, last_layer, discrete=True
         )
     raise HyqError("this policy has no network layer: choose raw or fourier features")
 

@@ -17,15 +17,16 @@ import numpy as np
 
 from hyq.core.errors import HyqError
 from hyq.core.seeding import Streams
-from hyq.core.targets import optimality_target
 from hyq.core.types import Array, FloatArray, IntArray
 from hyq.coverage.estimate import NORMAL_95, Interval
 from hyq.coverage.features import FeatureKind, Features, features_for, fitting_features
-from hyq.coverage.policy import SavedPolicy, load_policy
+from hyq.coverage.policy import load_policy
 from hyq.coverage.scan import is_index
 from hyq.data.dataset import Dataset
 from hyq.data.steps import StepView
-from hyq.rollout import Policy
+from hyq.fqi.classes import GreedyPolicy
+from hyq.fqi.rollout import Policy
+from hyq.fqi.targets import optimality_target
 
 _SHRINK = 1e-6
 """Ridge, in rows of average size: it decides only what the data does not."""
@@ -91,7 +92,7 @@ def _possible_returns(dataset: StepView) -> tuple[float, float]:
     return least, sum(float(reward.max(initial=0.0)) for reward in rewards)
 
 
-def _own_actions(policy: SavedPolicy, dataset: StepView) -> list[Array]:
+def _own_actions(policy: GreedyPolicy, dataset: StepView) -> list[Array]:
     """Return the actions that the policy takes wherever an evaluation asks it."""
     actions = []
     try:

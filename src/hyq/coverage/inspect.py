@@ -22,7 +22,7 @@ from hyq.coverage.estimate import (
 )
 from hyq.coverage.features import FeatureKind, Features, features_for
 from hyq.coverage.inspection import Comparator, Inspection, StepFacts
-from hyq.coverage.policy import SavedPolicy, load_policy
+from hyq.coverage.policy import load_policy
 from hyq.coverage.scan import (
     DistinctCounter,
     EpisodeLinker,
@@ -37,7 +37,8 @@ from hyq.coverage.verdict import findings, verdict
 from hyq.data.columns import described, first_column
 from hyq.data.dataset import Dataset
 from hyq.data.steps import StepView
-from hyq.rollout import VectorEnv, lockstep
+from hyq.fqi.classes import GreedyPolicy
+from hyq.fqi.rollout import VectorEnv, lockstep
 
 FEWEST_EPISODES = 10
 """Fewer have next to no spread between them that could be measured."""
@@ -89,7 +90,7 @@ class _Policy:
         return self.features(h, self.visits.observation[h], self.visits.action[h])
 
 
-def policy_visits(policy: SavedPolicy, env: VectorEnv, seed: int) -> Visits:
+def policy_visits(policy: GreedyPolicy, env: VectorEnv, seed: int) -> Visits:
     """Play an episode of the policy in each of the environments, and close them."""
     total = np.zeros(env.num_envs)
     observations, actions, alive = [], [], []

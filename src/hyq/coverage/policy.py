@@ -8,7 +8,6 @@ step; such a policy is evaluated by `coverage.deep_fqe`, or played.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -19,33 +18,16 @@ from hyq.core.errors import HyqError
 from hyq.core.files import new_directory, write_bytes
 from hyq.core.types import Array
 from hyq.fqi.block import BlockFunction, Encoding
-from hyq.fqi.classes import ValueFunction
+from hyq.fqi.classes import GreedyPolicy, ValueFunction
 from hyq.fqi.finite import FiniteFunction
 from hyq.fqi.linear import LinearFunction
 from hyq.fqi.mlp import MLPFunction
-from hyq.fqi.stack import StackMember
 from hyq.fqi.tabular import TabularFunction
 from hyq.models.policy import DESCRIPTION
 
 DEEP_PLACES = (".", "best", "last")
 """Where a deep policy, or a run that trains one, has its description."""
 PLACES = ("final.safetensors", "checkpoint/state.safetensors", "state.safetensors")
-
-
-@dataclass(frozen=True)
-class SavedPolicy:
-    """The greedy policy of saved functions."""
-
-    functions: tuple[ValueFunction, ...]
-
-    def __call__(self, h: int, observation: Array) -> Array:
-        """Return argmax_a f_h(s, a) for each row."""
-        return self.functions[h].greedy(observation)
-
-    @property
-    def horizon(self) -> int:
-        """The number of steps the policy knows."""
-        return len(self.functions)
 
 
 def save_policy(directory: Path, functions: Sequence[ValueFunction]) -> None:
@@ -72,7 +54,7 @@ def policy_file(directory: Path) -> Path:
     return path
 
 
-def load_policy(directory: Path) -> SavedPolicy:
+def load_policy(directory: Path) -> GreedyPolicy:
     """Read the newest functions in a run's or a policy's directory."""
     if holds_deep_policy(directory):
         raise HyqError(
@@ -91,7 +73,7 @@ def load_policy(directory: Path) -> SavedPolicy:
             by_step.setdefault(int(h), {})[parameter] = array
     if sorted(by_step) != list(range(len(by_step))) or not by_step:
         raise HyqError(f"{path} has no function for every step: it is not a policy of this kind")
-    return SavedPolicy(tuple(_rebuild(by_step[h], path) for h in range(len(by_step))))
+    return GreedyPolicy(tuple(_rebuild(by_step[h], path) for h in range(len(by_step))))
 
 
 def _rebuild(arrays: Mapping[str, Array], path: Path) -> ValueFunction:
@@ -105,8 +87,6 @@ def _rebuild(arrays: Mapping[str, Array], path: Path) -> ValueFunction:
         return FiniteFunction(arrays["table"], arrays["action_order"])
     if names == {"weights"}:
         return LinearFunction(arrays["weights"])
-    if "weight_0" in names:
+    if "kernel_0" in names:
         return MLPFunction.rebuild(arrays)
-    if "stack_weight_0" in names:
-        return StackMember.rebuild(arrays)
     raise HyqError(f"{path} holds functions of an unknown class, with {sorted(names)}")

@@ -22,7 +22,7 @@ from hyq.core.errors import HyqError
 from hyq.core.mdp import FiniteMDP
 from hyq.core.seeding import Streams
 from hyq.core.types import Array, FloatArray, IntArray
-from hyq.envs.batched import BatchedEnv, SingleLane
+from hyq.envs.batched import BatchedEnv, single
 
 LATENTS = 3
 BAD = 2
@@ -55,7 +55,7 @@ class LockSpec:
     """Chooses the good actions."""
 
     def __post_init__(self) -> None:
-        """Refuse what is not a lock."""
+        """Validate the parameters."""
         if self.horizon < 1 or self.actions < 2:
             raise HyqError(
                 f"a lock needs horizon >= 1 and at least 2 actions, "
@@ -113,10 +113,10 @@ class LockSpec:
 
 
 class CombinationLockVector(BatchedEnv):
-    """Many lanes of one lock. Its state is the latent state; observations never contain it."""
+    """Many copies of one lock. Its state is the latent state; observations never contain it."""
 
     def __init__(self, num_envs: int = 1, **parameters: Any) -> None:
-        """Build lanes of the lock that `LockSpec(**parameters)` describes."""
+        """Build copies of the lock that `LockSpec(**parameters)` describes."""
         self.lock = LockSpec(**parameters)
         self.horizon = self.lock.horizon
         dim = self.lock.observation_dim
@@ -136,20 +136,20 @@ class CombinationLockVector(BatchedEnv):
 
     @property
     def latent(self) -> IntArray:
-        """The latent state of each lane: for experts and diagnostics, never for learners."""
+        """The latent state of each copy: for experts and diagnostics, never for agents."""
         return self._state
 
     @property
     def steps(self) -> IntArray:
-        """The step index of each lane."""
+        """The step index of each copy."""
         return self._h
 
     def expert_action(self) -> IntArray:
-        """Return the good action of each lane; in the bad state, that of the second good one."""
+        """Return the good action of each copy; in the bad state, that of the second good one."""
         return self._good[self._h, np.minimum(self._state, 1)]
 
     def place(self, latent: IntArray, h: int) -> Array:
-        """Put every lane into a latent state at step `h` and observe it (for making data)."""
+        """Put every copy into a latent state at step `h` and observe it (for making data)."""
         self._state = latent.copy()
         self._h = np.full(self.num_envs, h)
         self._finished = np.zeros(self.num_envs, dtype=bool)
@@ -158,13 +158,13 @@ class CombinationLockVector(BatchedEnv):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Array, dict[str, Any]]:
-        """Start every lane in one of the two good states."""
+        """Start every copy in one of the two good states."""
         if seed is not None:
             self._noise.manual_seed(Streams(seed).integer("observation-noise"))
         return super().reset(seed=seed, options=options)
 
-    def _initial_state(self, lanes: int) -> IntArray:
-        return self.np_random.integers(2, size=lanes)
+    def _initial_state(self, count: int) -> IntArray:
+        return self.np_random.integers(2, size=count)
 
     def _advance(self, state: IntArray, action: Array, h: IntArray) -> tuple[IntArray, FloatArray]:
         lock, rng = self.lock, self.np_random
@@ -195,9 +195,7 @@ class CombinationLockVector(BatchedEnv):
         return np.argmax(coordinates / self.lock.temperature + gumbel, axis=1)
 
 
-def make_lock(**parameters: Any) -> SingleLane:
-    """Make a single combination lock."""
-    return SingleLane(CombinationLockVector(1, **parameters))
+make_lock = single(CombinationLockVector)
 
 
 def lock_parameters(spec: LockSpec) -> dict[str, Any]:

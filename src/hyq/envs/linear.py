@@ -16,7 +16,7 @@ function class needs no table of states.
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Self
+from typing import Any, Self
 
 import gymnasium as gym
 import numpy as np
@@ -25,7 +25,7 @@ from hyq.core.errors import HyqError
 from hyq.core.mdp import FiniteMDP, check_distributions
 from hyq.core.seeding import Streams
 from hyq.core.types import Array, FloatArray, IntArray
-from hyq.envs.batched import BatchedEnv, SingleLane
+from hyq.envs.batched import BatchedEnv, single
 from hyq.envs.tabular import RowSampler
 
 
@@ -54,10 +54,10 @@ class LinearMDP:
         cls,
         rng: np.random.Generator,
         *,
-        states: int,
-        actions: int,
-        dimension: int,
-        horizon: int,
+        states: int = 10,
+        actions: int = 4,
+        dimension: int = 4,
+        horizon: int = 5,
         concentration: float = 0.3,
     ) -> Self:
         """Draw factors; a smaller `concentration` makes features and measures more extreme."""
@@ -94,11 +94,10 @@ class LinearMDP:
     def optimal_weights(self) -> FloatArray:
         """Return w*_h with Q*_h = <w*_h, phi>, shape (H, d)."""
         value_next = np.einsum("hdt,ht->hd", self.measures, self.mdp.optimal_v()[1:])
-        weights: FloatArray = self.reward_weights + value_next
-        return weights
+        return self.reward_weights + value_next
 
 
-class _LinearMDPLanes(BatchedEnv):
+class _LinearMDPEnv(BatchedEnv):
     """What both kinds of action share: states, features and their observation."""
 
     def __init__(self, num_envs: int, linear: LinearMDP) -> None:
@@ -115,15 +114,15 @@ class _LinearMDPLanes(BatchedEnv):
         """The exact MDP over `linear`'s own actions."""
         return self.linear.mdp
 
-    def _initial_state(self, lanes: int) -> Array:
-        return self._sampler.initial(self.np_random, lanes)
+    def _initial_state(self, count: int) -> Array:
+        return self._sampler.initial(self.np_random, count)
 
     def _observe(self, state: Array, h: IntArray) -> Array:
         return self.linear.features[state]
 
 
-class LinearMDPEnv(_LinearMDPLanes):
-    """Lanes of a linear MDP with finitely many actions."""
+class LinearMDPEnv(_LinearMDPEnv):
+    """Copies of a linear MDP with finitely many actions."""
 
     def __init__(self, num_envs: int, linear: LinearMDP) -> None:
         """Simulate `linear`."""
@@ -135,8 +134,8 @@ class LinearMDPEnv(_LinearMDPLanes):
         return next_state, self.mdp.reward[h, state, action]
 
 
-class ConvexLinearMDPEnv(_LinearMDPLanes):
-    """Lanes of a linear MDP whose actions are mixtures: {phi(s, a)} is convex and compact.
+class ConvexLinearMDPEnv(_LinearMDPEnv):
+    """Copies of a linear MDP whose actions are mixtures: {phi(s, a)} is convex and compact.
 
     An action is a point a of the simplex over `linear`'s k actions, and phi(s, a) =
     sum_i a_i phi(s, i). A vector off the simplex is played as its nearest point on it. Since Q* is
@@ -164,41 +163,25 @@ def project_to_simplex(points: FloatArray) -> FloatArray:
     descending = -np.sort(-points, axis=-1)
     excess = (np.cumsum(descending, axis=-1) - 1.0) / np.arange(1, points.shape[-1] + 1)
     support = (descending > excess).sum(axis=-1, keepdims=True)
-    projected: FloatArray = np.maximum(
-        points - np.take_along_axis(excess, support - 1, axis=-1), 0.0
-    )
-    return projected
+    return np.maximum(points - np.take_along_axis(excess, support - 1, axis=-1), 0.0)
 
 
-def random_linear_mdp(
-    states: int = 10,
-    actions: int = 4,
-    dimension: int = 4,
-    horizon: int = 5,
-    instance_seed: int = 0,
-) -> LinearMDP:
-    """Draw the linear MDP that `instance_seed` names."""
-    rng = Streams(instance_seed).generator("linear-mdp-instance")
-    return LinearMDP.random(
-        rng, states=states, actions=actions, dimension=dimension, horizon=horizon
-    )
+def random_linear_mdp(instance_seed: int = 0, **settings: Any) -> LinearMDP:
+    """Draw the linear MDP that a seed names; `settings` are those of `LinearMDP.random`."""
+    return LinearMDP.random(Streams(instance_seed).generator("linear-mdp-instance"), **settings)
 
 
-def make_linear_mdp_vector(num_envs: int = 1, **settings: int) -> LinearMDPEnv:
+def make_linear_mdp_vector(num_envs: int = 1, **settings: Any) -> LinearMDPEnv:
     """Simulate a random linear MDP; `settings` are those of `random_linear_mdp`."""
     return LinearMDPEnv(num_envs, random_linear_mdp(**settings))
 
 
-def make_linear_mdp(**settings: int) -> SingleLane:
-    """Make a single environment; `settings` are those of `random_linear_mdp`."""
-    return SingleLane(make_linear_mdp_vector(1, **settings))
+make_linear_mdp = single(make_linear_mdp_vector)
 
 
-def make_convex_linear_mdp_vector(num_envs: int = 1, **settings: int) -> ConvexLinearMDPEnv:
+def make_convex_linear_mdp_vector(num_envs: int = 1, **settings: Any) -> ConvexLinearMDPEnv:
     """Simulate the same MDP as `make_linear_mdp_vector`, with mixtures of its actions allowed."""
     return ConvexLinearMDPEnv(num_envs, random_linear_mdp(**settings))
 
 
-def make_convex_linear_mdp(**settings: int) -> SingleLane:
-    """Make a single environment; `settings` are those of `random_linear_mdp`."""
-    return SingleLane(make_convex_linear_mdp_vector(1, **settings))
+make_convex_linear_mdp = single(make_convex_linear_mdp_vector)

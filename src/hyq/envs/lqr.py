@@ -15,7 +15,7 @@ import numpy as np
 from hyq.core.errors import HyqError
 from hyq.core.seeding import Streams
 from hyq.core.types import Array, FloatArray, IntArray
-from hyq.envs.batched import BatchedEnv, SingleLane
+from hyq.envs.batched import BatchedEnv, single
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,9 +71,9 @@ class LinearQuadratic:
         cls,
         rng: np.random.Generator,
         *,
-        state_dimension: int,
-        action_dimension: int,
-        horizon: int,
+        state_dimension: int = 3,
+        action_dimension: int = 2,
+        horizon: int = 5,
         noise_scale: float = 0.05,
         spectral_radius: float = 0.9,
     ) -> Self:
@@ -149,7 +149,7 @@ class LinearQuadratic:
 
 
 class LQREnv(BatchedEnv):
-    """Lanes of a regulator; the observation is the state x."""
+    """Copies of a regulator; the observation is the state x."""
 
     def __init__(self, num_envs: int, system: LinearQuadratic) -> None:
         """Simulate `system`."""
@@ -160,9 +160,9 @@ class LQREnv(BatchedEnv):
         self.single_action_space = gym.spaces.Box(-np.inf, np.inf, (m,), dtype=np.float64)
         super().__init__(num_envs)
 
-    def _initial_state(self, lanes: int) -> Array:
+    def _initial_state(self, count: int) -> Array:
         return self.system.initial_scale * self.np_random.standard_normal(
-            (lanes, len(self.system.dynamics))
+            (count, len(self.system.dynamics))
         )
 
     def _advance(self, state: Array, action: Array, h: IntArray) -> tuple[Array, FloatArray]:
@@ -176,29 +176,10 @@ class LQREnv(BatchedEnv):
         return state.copy()
 
 
-def make_lqr_vector(
-    num_envs: int = 1,
-    *,
-    state_dimension: int = 3,
-    action_dimension: int = 2,
-    horizon: int = 5,
-    noise_scale: float = 0.05,
-    instance_seed: int = 0,
-) -> LQREnv:
-    """Simulate the random regulator that `instance_seed` names."""
+def make_lqr_vector(num_envs: int = 1, *, instance_seed: int = 0, **settings: Any) -> LQREnv:
+    """Simulate the regulator that a seed names; `settings` are `LinearQuadratic.random`'s."""
     rng = Streams(instance_seed).generator("lqr-instance")
-    return LQREnv(
-        num_envs,
-        LinearQuadratic.random(
-            rng,
-            state_dimension=state_dimension,
-            action_dimension=action_dimension,
-            horizon=horizon,
-            noise_scale=noise_scale,
-        ),
-    )
+    return LQREnv(num_envs, LinearQuadratic.random(rng, **settings))
 
 
-def make_lqr(**settings: Any) -> SingleLane:
-    """Make a single environment; `settings` are those of `make_lqr_vector`."""
-    return SingleLane(make_lqr_vector(1, **settings))
+make_lqr = single(make_lqr_vector)

@@ -1,4 +1,4 @@
-"""Any Gymnasium environment as lanes for a learner: checked, and without automatic resets."""
+"""Any Gymnasium environment as a vector environment: checked, and without automatic resets."""
 
 import importlib
 from collections.abc import Callable, Iterator, Sequence
@@ -19,29 +19,31 @@ NATIVE = ("hyq/Montezuma-v0",)
 """Environments with a vector version of their own that is reset by mask, never by itself."""
 
 
-def make_lanes(
+def make_vector_env(
     env: str | EnvFactory,
-    lanes: int,
+    num_envs: int,
     *,
     wrappers: Sequence[str] = (),
     processes: bool = False,
     **parameters: Any,
 ) -> VectorEnv:
-    """Make `lanes` copies of an environment with discrete actions and array observations.
+    """Make `num_envs` copies of an environment with discrete actions and array observations.
 
     Args:
         env: A Gymnasium id, `module:id` to import a module first, or a function that makes one.
-        lanes: Number of copies.
+        num_envs: Number of copies.
         wrappers: `module:Class` of wrappers to put around each copy, innermost first.
         processes: Step the copies in processes of their own, for environments that are slow.
         parameters: Passed on to the environment.
     """
     if env in NATIVE and not wrappers:
-        parameters.setdefault("stack", 1)  # a learner stacks frames itself, and stores each once
+        parameters.setdefault(
+            "stack", 1
+        )  # frames are stacked by the collector, and stored once each
         with _making(env):
             made = gym.make_vec(
                 env,
-                lanes,
+                num_envs,
                 vectorization_mode="vector_entry_point",
                 **parameters,
             )
@@ -49,19 +51,22 @@ def make_lanes(
         one = env_factory(env, wrappers, **parameters)
         vector = AsyncVectorEnv if processes else SyncVectorEnv
         with _making(env):
-            made = vector([one] * lanes, autoreset_mode=AutoresetMode.DISABLED)
+            made = vector([one] * num_envs, autoreset_mode=AutoresetMode.DISABLED)
     check_spaces(made)
     return made
 
 
+make_lanes = make_vector_env
+
+
 def make_filmed(env: str, *, wrappers: Sequence[str] = (), **parameters: Any) -> gym.Env[Any, Any]:
-    """Make one copy of what `make_lanes` makes, which can also render itself as pictures."""
+    """Make one copy of what `make_vector_env` makes, which can also render itself as images."""
     _known(env)
     if env in NATIVE:
         parameters.setdefault("stack", 1)
-        parameters.pop("num_threads", None)  # says how lanes are shared out; one copy has none
+        parameters.pop("num_threads", None)  # says how copies are shared out; one has none
     if "rgb_array" not in _render_modes(env):
-        raise HyqError(f"{env!r} cannot be filmed: it does not render pictures (rgb_array)")
+        raise HyqError(f"{env!r} cannot be recorded: it does not render images (rgb_array)")
     return env_factory(env, wrappers, render_mode="rgb_array", **parameters)()
 
 
@@ -69,12 +74,11 @@ def _render_modes(env_id: str) -> Sequence[str]:
     """Say how an environment can be looked at, by what its class announces."""
     entry = gym.spec(env_id.rpartition(":")[2]).entry_point
     made = load_env_creator(entry) if isinstance(entry, str) else entry
-    modes: Sequence[str] = getattr(made, "metadata", {}).get("render_modes", ())
-    return modes
+    return getattr(made, "metadata", {}).get("render_modes", ())
 
 
 def check_spaces(env: VectorEnv) -> None:
-    """Refuse an environment that a Q-network cannot act in or look at."""
+    """Raise for an environment that a Q-network cannot act in or look at."""
     actions, observations = env.single_action_space, env.single_observation_space
     if not isinstance(actions, gym.spaces.Discrete):
         raise HyqError(
@@ -114,7 +118,7 @@ def env_factory(
 
 
 def _check_maker(env: object) -> None:
-    """Refuse an environment, or anything else, in place of a function that makes one."""
+    """Raise for an environment, or anything else, in place of a function that makes one."""
     if isinstance(env, gym.Env | gym.vector.VectorEnv):
         kind = type(env).__name__
         maker = (
@@ -124,7 +128,7 @@ def _check_maker(env: object) -> None:
         )
         raise HyqError(
             f"give a function that makes the environment, such as {maker}, "
-            f"not a {kind} that is made already: every lane needs its own"
+            f"not a {kind} that is made already: every copy needs its own"
         )
     if not callable(env):
         raise HyqError(
@@ -152,7 +156,7 @@ def _name(env: str | EnvFactory) -> str:
 
 
 def _known(env_id: str) -> None:
-    """Refuse an unknown id before anything is made."""
+    """Raise for an unknown id before anything is made."""
     module, _, name = env_id.rpartition(":")
     try:
         if module:

@@ -1,14 +1,14 @@
 """Montezuma's Revenge as the paper plays it (the set-up of Burda et al. 2018).
 
-An agent step is four emulator frames; its picture is the pixelwise maximum of the last two, grey
-and shrunk to 84x84. Each *frame* repeats the action of the frame before with probability 0.25
+An agent step is four emulator frames; its image is the pixelwise maximum of the last two, grey
+and downsampled to 84x84. Each *frame* repeats the action of the frame before with probability 0.25
 ("sticky actions"), all 18 actions are legal, rewards are the game's points, and an episode is
 truncated after 4,500 steps. There are no random no-ops and no FIRE at the start: in this game FIRE
 jumps.
 
 `Montezuma` is one game on `ALEInterface` and knows the console's memory, so its `info` has the
 room; `MontezumaVector` is many games on ale-py's native vector environment, which does not show
-the memory. The same ALE seeds and actions give both the same pictures and rewards, to the byte.
+the memory. The same ALE seeds and actions give both the same images and rewards, to the byte.
 """
 
 from collections import deque
@@ -95,7 +95,7 @@ def _start(ale: ALEInterface, seed: int) -> None:
 
 
 class Montezuma(gym.Env[Frame, np.int64]):
-    """One game. Observations are the last `stack` pictures, newest last, black before the start.
+    """One game. Observations are the last `stack` images, newest last, black before the start.
 
     `info` has the `room`, the `score` so far and the `lives` left; `render` gives the screen as a
     person sees it.
@@ -118,7 +118,7 @@ class Montezuma(gym.Env[Frame, np.int64]):
         self.action_space = gym.spaces.Discrete(ACTIONS)
         self.ale: ALEInterface | None = None
         self._step_limit = step_limit
-        self._pictures: deque[Frame] = deque(maxlen=stack)
+        self._images: deque[Frame] = deque(maxlen=stack)
         self._screens: list[Frame] = [np.zeros((210, 160), np.uint8)] * 2
         self._steps = 0
         self._score = 0
@@ -127,7 +127,7 @@ class Montezuma(gym.Env[Frame, np.int64]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Frame, dict[str, Any]]:
-        """Start a new game; `seed` is the emulator's, whose randomness goes on without one.
+        """Start a new game; `seed` is the emulator's, whose randomness continues without one.
 
         The first one is drawn if it is not given.
         """
@@ -142,9 +142,9 @@ class Montezuma(gym.Env[Frame, np.int64]):
         self._steps = self._score = 0
         self._finished = False
         black = np.zeros((SIDE, SIDE), np.uint8)
-        self._pictures.extend([black] * (self._pictures.maxlen or 0))
-        self._pictures.append(shrunk(self.ale.getScreenGrayscale()))
-        return np.stack(self._pictures), self._info(self.ale)
+        self._images.extend([black] * (self._images.maxlen or 0))
+        self._images.append(downsampled(self.ale.getScreenGrayscale()))
+        return np.stack(self._images), self._info(self.ale)
 
     def step(self, action: int | np.int64) -> tuple[Frame, float, bool, bool, dict[str, Any]]:
         """Play four frames."""
@@ -158,13 +158,13 @@ class Montezuma(gym.Env[Frame, np.int64]):
                 break
             if frame >= FRAME_SKIP - 2:
                 self._screens[frame % 2] = self.ale.getScreenGrayscale()
-        self._pictures.append(shrunk(np.maximum(*self._screens)))
+        self._images.append(downsampled(np.maximum(*self._screens)))
         self._steps += 1
         self._score += reward
         terminated = self.ale.game_over(with_truncation=False)
         truncated = not terminated and self._steps >= self._step_limit
         self._finished = terminated or truncated
-        observation = np.stack(self._pictures)
+        observation = np.stack(self._images)
         return observation, float(reward), terminated, truncated, self._info(self.ale)
 
     def render(self) -> Frame:
@@ -181,14 +181,14 @@ class Montezuma(gym.Env[Frame, np.int64]):
 class MontezumaVector(gym.vector.VectorEnv[Array, Array, Array]):
     """Many games on ale-py's native threads.
 
-    A finished lane is never reset by itself, so there are no dummy transitions: reset it before the
+    A finished game is never reset by itself, so there are no dummy transitions: reset it before the
     next step with `reset(options={"reset_mask": finished})`. `info` has the `lives` and the `score`
-    of each lane; the room is in the console's memory, which native lanes do not show.
+    of each game; the room is in the console's memory, which ale-py's vector does not show.
     """
 
     metadata = {"autoreset_mode": AutoresetMode.DISABLED}  # noqa: RUF012
     seed_lasts = 5000
-    """Steps that lanes should be played on without a new seed: to seed loads the ROM, which takes
+    """Steps that games should be played on without a new seed: to seed loads the ROM, which takes
     20 times as long as to reset the game."""
 
     def __init__(
@@ -229,42 +229,44 @@ class MontezumaVector(gym.vector.VectorEnv[Array, Array, Array]):
         seed: int | Sequence[int | None] | None = None,
         options: dict[str, Any] | None = None,
     ) -> tuple[Array, dict[str, Any]]:
-        """Start new games in all lanes, or in those of `options["reset_mask"]`.
+        """Start new games everywhere, or in those of `options["reset_mask"]`.
 
-        `seed` is the emulator's, one a lane whether that lane is reset or not; an integer s means
-        s, s + 1, ... Without one the randomness of a lane's emulator goes on; the first is drawn.
+        `seed` is the emulator's, one a game whether that game is reset or not; an integer s means
+        s, s + 1, ... Without one the randomness of an emulator continues; the first is drawn.
         """
         mask = self._mask(options)
         given = self._given_seeds(seed)
         if not self._started:
             given = [_drawn_seed(self.np_random) if one is None else one for one in given]
         chosen = [seed for seed, resets in zip(given, mask, strict=True) if resets]
-        seeds = [_GO_ON if seed is None else seed for seed in chosen]
-        pictures, info = self._games.reset(seed=np.array(seeds), options={"reset_mask": mask})
+        seeds = [_NO_SEED if seed is None else seed for seed in chosen]
+        images, info = self._games.reset(seed=np.array(seeds), options={"reset_mask": mask})
         self._started = True
         self._score = np.where(mask, 0.0, self._score)
         self._finished &= ~mask
-        return pictures, self._info(info)
+        return images, self._info(info)
 
     def step(self, actions: Array) -> tuple[Array, FloatArray, Flags, Flags, dict[str, Any]]:
-        """Play four frames in every lane."""
+        """Play four frames in every game."""
         self.step_async(actions)
         return self.step_wait()
 
     def step_async(self, actions: Array) -> None:
         """Let the threads play on while the caller does something else."""
         if self._finished.any():
-            lanes = np.flatnonzero(self._finished).tolist()
-            raise gym.error.ResetNeeded(f"lanes {lanes} are finished: reset them before step()")
+            games = np.flatnonzero(self._finished).tolist()
+            raise gym.error.ResetNeeded(
+                f"environments {games} are finished: reset them before step()"
+            )
         self._games.send(np.asarray(actions, dtype=np.int64))
 
     def step_wait(self) -> tuple[Array, FloatArray, Flags, Flags, dict[str, Any]]:
         """Return what `step_async` led to."""
-        pictures, points, terminated, truncated, info = self._games.recv()
+        images, points, terminated, truncated, info = self._games.recv()
         reward = points.astype(np.float64)
         self._score = self._score + reward
         self._finished = terminated | truncated
-        return pictures, reward, terminated, truncated & ~terminated, self._info(info)
+        return images, reward, terminated, truncated & ~terminated, self._info(info)
 
     def close_extras(self, **kwargs: Any) -> None:
         """Let go of the emulators and their threads."""
@@ -276,7 +278,7 @@ class MontezumaVector(gym.vector.VectorEnv[Array, Array, Array]):
         if mask.dtype != np.bool_ or mask.shape != (self.num_envs,) or not mask.any():
             raise HyqError(f"reset_mask needs {self.num_envs} truth values, at least one true")
         if not (self._started or mask.all()):
-            raise HyqError("reset all lanes once before resetting some")
+            raise HyqError("reset all environments once before resetting some")
         return mask
 
     def _given_seeds(self, seed: int | Sequence[int | None] | None) -> Sequence[int | None]:
@@ -285,14 +287,14 @@ class MontezumaVector(gym.vector.VectorEnv[Array, Array, Array]):
         if isinstance(seed, int | np.integer):
             return range(seed, seed + self.num_envs)
         if len(seed) != self.num_envs:
-            raise HyqError(f"give one seed a lane: {self.num_envs}, not {len(seed)}")
+            raise HyqError(f"give one seed an environment: {self.num_envs}, not {len(seed)}")
         return seed
 
     def _info(self, info: dict[str, Any]) -> dict[str, Any]:
         return {"lives": np.asarray(info["lives"]), "score": self._score}
 
 
-_GO_ON = -1
+_NO_SEED = -1
 """What ale-py takes for no seed."""
 
 
@@ -320,8 +322,8 @@ _ROWS, _ROW_WEIGHTS = _area_taps(210, SIDE)
 _COLUMNS, _COLUMN_WEIGHTS = _area_taps(160, SIDE)
 
 
-def shrunk(screen: Frame) -> Frame:
-    """Shrink a 210x160 screen to 84x84 by the area that each pixel covers.
+def downsampled(screen: Frame) -> Frame:
+    """Downsample a 210x160 screen to 84x84 by the area that each pixel covers.
 
     The sums are made in single precision, columns first and from left to right, as in the native
     environment: the results agree to the byte.

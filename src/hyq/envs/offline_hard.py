@@ -6,14 +6,14 @@ of both MDPs, yet cannot tell them apart; a greedy policy that breaks the tie at
 acts blindly there, unless it goes and looks.
 """
 
-from typing import Any, Final, Literal, get_args
+from typing import Final, Literal, get_args
 
 import numpy as np
 
 from hyq.core.errors import HyqError
 from hyq.core.mdp import FiniteMDP
 from hyq.core.types import FloatArray
-from hyq.envs.batched import SingleLane
+from hyq.envs.batched import single
 from hyq.envs.tabular import TabularEnv
 
 Variant = Literal["M1", "M2"]
@@ -59,6 +59,4 @@ def make_offline_hard_vector(num_envs: int = 1, variant: Variant = "M1") -> Tabu
     return TabularEnv(num_envs, offline_hard_mdp(variant))
 
 
-def make_offline_hard(**settings: Any) -> SingleLane:
-    """Make a single environment; `settings` are those of `make_offline_hard_vector`."""
-    return SingleLane(make_offline_hard_vector(1, **settings))
+make_offline_hard = single(make_offline_hard_vector)

@@ -1,6 +1,6 @@
 """Any finite MDP as an environment: the simplest place to check that learning is right."""
 
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import gymnasium as gym
 import numpy as np
@@ -9,7 +9,7 @@ from hyq.core.errors import HyqError
 from hyq.core.mdp import FiniteMDP
 from hyq.core.seeding import Streams
 from hyq.core.types import Array, FloatArray, IntArray
-from hyq.envs.batched import BatchedEnv, SingleLane
+from hyq.envs.batched import BatchedEnv, single
 
 RewardNoise = Literal["none", "bernoulli"]
 
@@ -22,19 +22,19 @@ class RowSampler:
         self._transition = _cumulative(mdp.transition)
         self._initial = _cumulative(mdp.initial)
 
-    def initial(self, rng: np.random.Generator, lanes: int) -> IntArray:
-        """Draw `lanes` states from d_0."""
-        return _invert(np.broadcast_to(self._initial, (lanes, len(self._initial))), rng)
+    def initial(self, rng: np.random.Generator, count: int) -> IntArray:
+        """Draw `count` states from d_0."""
+        return _invert(np.broadcast_to(self._initial, (count, len(self._initial))), rng)
 
     def next_state(
         self, rng: np.random.Generator, h: IntArray, state: IntArray, action: IntArray
     ) -> IntArray:
-        """Draw s' ~ P_h(s, a) for each lane."""
+        """Draw s' ~ P_h(s, a) for each row."""
         return _invert(self._transition[h, state, action], rng)
 
 
 class TabularEnv(BatchedEnv):
-    """Lanes of a `FiniteMDP`; the observation is the state's index."""
+    """Copies of a `FiniteMDP`; the observation is the state's index."""
 
     def __init__(self, num_envs: int, mdp: FiniteMDP, reward_noise: RewardNoise = "none") -> None:
         """Simulate `mdp`, paying mean rewards or Bernoulli draws with those means."""
@@ -52,8 +52,8 @@ class TabularEnv(BatchedEnv):
         self._sampler = RowSampler(mdp)
         self._bernoulli = reward_noise == "bernoulli"
 
-    def _initial_state(self, lanes: int) -> Array:
-        return self._sampler.initial(self.np_random, lanes)
+    def _initial_state(self, count: int) -> Array:
+        return self._sampler.initial(self.np_random, count)
 
     def _advance(self, state: Array, action: Array, h: IntArray) -> tuple[Array, FloatArray]:
         mean: FloatArray = self.mdp.reward[h, state, action]
@@ -81,9 +81,7 @@ def make_tabular_vector(
     return TabularEnv(num_envs, mdp, reward_noise)
 
 
-def make_tabular(**settings: Any) -> SingleLane:
-    """Make a single environment; `settings` are those of `make_tabular_vector`."""
-    return SingleLane(make_tabular_vector(1, **settings))
+make_tabular = single(make_tabular_vector)
 
 
 def _cumulative(rows: FloatArray) -> FloatArray:
@@ -94,5 +92,4 @@ def _cumulative(rows: FloatArray) -> FloatArray:
 
 def _invert(cumulative: FloatArray, rng: np.random.Generator) -> IntArray:
     """Pick the first index whose cumulative probability exceeds a uniform draw, row by row."""
-    below: IntArray = (cumulative <= rng.random((len(cumulative), 1))).sum(axis=-1)
-    return below
+    return (cumulative <= rng.random((len(cumulative), 1))).sum(axis=-1)

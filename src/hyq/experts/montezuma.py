@@ -5,7 +5,7 @@ game whose sticky actions it cannot foresee. Before it acts it clones the game's
 emulators, plays a few plans forward there under stickiness of its own drawing, and takes one that
 survives and makes progress along the route. The game being recorded is only read, never restored.
 
-No learner could do this from pictures: the expert stands in for a trained agent as a source of
+No agent could do this from images: the expert stands in for a trained agent as a source of
 good trajectories. Where the chosen action makes no difference (RIGHT with or without FIRE in
 mid-air, DOWN while standing) it takes the simplest of the equivalent ones, so that its actions are
 as much as possible a function of what is on the screen.
@@ -133,11 +133,11 @@ class MontezumaExpert:
         if not self._on_track:
             self._shadow.restoreState(moment.state)
         self._shadow.act(action)
-        following = self._plan[0] if self._plan else NOOP
+        next_action = self._plan[0] if self._plan else NOOP
         for simpler in (NOOP, WITHOUT_FIRE.get(action, action)):
             if simpler == action:
                 return action
-            if self._imagine.same(moment, action, simpler, following):
+            if self._imagine.same(moment, action, simpler, next_action):
                 return simpler
         return action
 

@@ -41,7 +41,7 @@ FORMAT = "hyq-recordings-1"
 SHIPPED = FilePath(__file__).with_name("montezuma_recordings")
 
 Count = Callable[[int], None]
-"""Told how many transitions were just done."""
+"""Receives how many transitions were just done."""
 
 
 def _ignore(count: int) -> None:
@@ -172,7 +172,7 @@ def load(name: str, recordings: FilePath = SHIPPED, cache: FilePath | None = Non
 
 
 def _keep(dataset: Dataset, place: FilePath) -> None:
-    """Save rendered data, unless somebody did so in spite of the lock, as on some network disks."""
+    """Save rendered data, unless another process did: some network disks ignore the lock."""
     try:
         dataset.save(place)
     except HyqError:
@@ -204,7 +204,7 @@ def _render(env: Montezuma, recording: Recording) -> Episode:
     over = terminated = False
     for t, action in enumerate(recording.actions.tolist()):
         if over:
-            raise HyqError(f"recording {recording.seed} goes on after its game is over")
+            raise HyqError(f"recording {recording.seed} continues after its game is over")
         images[t + 1 : t + 2], rewards[t], terminated, truncated, info = env.step(action)
         lives[t + 1] = info["lives"]
         over = terminated or truncated
@@ -231,7 +231,7 @@ def record_expert(
     """Record expert episodes until they have `size` transitions, one small file each.
 
     Yields each with its score. Episode i depends on the seed and on i alone, so a recording that
-    was interrupted goes on where it stopped. The routes take turns.
+    was interrupted resumes where it stopped. The routes take turns.
     """
     directory.mkdir(parents=True, exist_ok=True)
     streams, transitions, index = Streams(seed), 0, 0

@@ -143,7 +143,7 @@ class Imagination:
             progress=sum(alive) / len(alive) if alive else DEAD,
         )
 
-    def same(self, moment: Moment, one: int, other: int, following: int) -> bool:
+    def same(self, moment: Moment, one: int, other: int, next_action: int) -> bool:
         """Say whether two actions have the same effect, whatever their frames' stickiness does.
 
         Compared are an action obeyed at once, one that begins late, and one that lasts into the
@@ -152,7 +152,7 @@ class Imagination:
         before, hold = moment.previous, FRAME_SKIP // 2
         for late, lasting in ((0, hold), (hold, 0)):
             scripts = [
-                [before] * late + [action] * (FRAME_SKIP - late + lasting) + [following] * hold
+                [before] * late + [action] * (FRAME_SKIP - late + lasting) + [next_action] * hold
                 for action in (one, other)
             ]
             traces = (self._trace(moment.state, script) for script in scripts)
@@ -164,7 +164,7 @@ class Imagination:
     def _play(
         self, ale: ALEInterface, moment: Moment, plan: Plan, idle: int, *, sticky: bool
     ) -> float:
-        """Judge a plan by its best point, not its end, but wait a while to see that it lives."""
+        """Score a plan by its best point, not its end, but wait a while to see that it lives."""
         furthest, score, held = DEAD, moment.score, moment.previous
         falling = 0
         for count, action in enumerate(plan + [NOOP] * max(12, idle)):
@@ -219,7 +219,7 @@ class LocalSearch:
     """An archive of the cells around a moment, to find ways that lead further along the route."""
 
     def __init__(self, route: Route, ale: ALEInterface, rng: Random, moment: Moment) -> None:
-        """Begin at `moment`, on an emulator that nobody else needs meanwhile."""
+        """Begin at `moment`, on an emulator that is used for nothing else meanwhile."""
         self._route, self._ale, self._rng, self._moment = route, ale, rng, moment
         start = _Cell(moment.state, [], moment.score, moment.progress)
         self._cells: dict[tuple[int, ...], _Cell] = {}

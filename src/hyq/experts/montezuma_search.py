@@ -207,12 +207,12 @@ def tidied(path: Path, lookahead: int = 20) -> Path:
         states.append(ale.cloneState())
         ale.act(action)
     for index in reversed(range(len(actions))):
-        following = actions[index + 1 : index + lookahead]
+        next_actions = actions[index + 1 : index + lookahead]
         before = actions[index]
         for simpler in (NOOP, WITHOUT_FIRE.get(before, before)):
             if simpler == before:
                 break
-            if _same_effect(ale, states[index], before, simpler, following):
+            if _same_effect(ale, states[index], before, simpler, next_actions):
                 actions[index] = simpler
                 break
     if score_of(actions) != path.score:
@@ -227,15 +227,15 @@ def score_of(actions: Sequence[int]) -> int:
 
 
 def _same_effect(
-    ale: ALEInterface, state: ALEState, one: int, other: int, following: list[int]
+    ale: ALEInterface, state: ALEState, one: int, other: int, next_actions: list[int]
 ) -> bool:
     ale.restoreState(state)
     traces = []
-    for action in (one, *following):
+    for action in (one, *next_actions):
         ale.act(action)
         traces.append(memory_but_inputs(ale))
     ale.restoreState(state)
-    for action, expected in zip((other, *following), traces, strict=True):
+    for action, expected in zip((other, *next_actions), traces, strict=True):
         ale.act(action)
         if memory_but_inputs(ale) != expected:
             return False
@@ -259,7 +259,7 @@ def search_path(
     """Search with one seed after another until one reaches `target` points; return its path.
 
     Most seeds do within `budget` steps, one to three minutes on a core; the others get stuck at a
-    lower score, so a fresh seed is better than a longer search. `progress` is told the seed, its
+    lower score, so a fresh seed is better than a longer search. `progress` receives the seed, its
     steps so far and its best path whenever that improves.
     """
     best = 0

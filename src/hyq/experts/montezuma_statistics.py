@@ -65,7 +65,7 @@ class Journey:
 
 
 def journey(recording: Recording) -> Journey:
-    """Play a recording again without pictures and see where it goes."""
+    """Play a recording again without images and see where it goes."""
     game, score = emulator(recording.seed, stickiness=STICKINESS), 0
     rooms = {int(game.getRAM()[ROOM]): None}
     for action in recording.actions.tolist():

@@ -19,7 +19,7 @@ Behaviour = Callable[[gym.Env[Any, Any], Array, np.random.Generator], int]
 
 @dataclass(frozen=True)
 class Problem:
-    """An environment with somebody who plays it."""
+    """An environment with a policy that solves it."""
 
     env: str
     expert: Behaviour
@@ -72,10 +72,10 @@ def _shortest_way(world: Any) -> Iterator[int]:
         cell = world.grid.get(*position)
         if cell is not None and cell.type == "goal":
             break
-        for action, following in _moves(world, state):
-            if following not in came:
-                came[following] = (state, action)
-                queue.append(following)
+        for action, next_state in _moves(world, state):
+            if next_state not in came:
+                came[next_state] = (state, action)
+                queue.append(next_state)
     way: list[int] = []
     step = came[state]
     while step is not None:

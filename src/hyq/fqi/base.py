@@ -1,7 +1,7 @@
-"""What a runner asks of an algorithm: steps to watch, a policy to judge, a state to save.
+"""What a runner needs of an algorithm: steps to report, a policy to evaluate, a state to save.
 
-An algorithm is a small frozen object made of its settings. Its `run` is a generator, so whoever
-iterates decides about logging, evaluation, checkpoints and when to stop; the loop knows of none.
+An algorithm is a small frozen object made of its settings. Its `run` is a generator, so
+logging, evaluation, checkpoints and when to stop are up to the runner that iterates.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,7 +11,7 @@ from typing import Generic, Protocol, TypeVar
 from hyq.core.seeding import Streams
 from hyq.core.types import Array
 from hyq.data.dataset import Dataset
-from hyq.rollout import Policy, VectorEnv
+from hyq.fqi.rollout import Policy, VectorEnv
 
 S = TypeVar("S")
 
@@ -27,9 +27,9 @@ class Step(Generic[S]):
     online_steps: int
     """Every environment transition so far, roll-ins included; 0 for offline methods."""
     policy: Policy
-    """The policy to judge now."""
+    """The policy to evaluate now."""
     metrics: Mapping[str, float]
-    """What the iteration tells about itself; each algorithm's file says what its names mean."""
+    """What the iteration reports; each algorithm's file says what its names mean."""
     seconds: Mapping[str, float]
     """Where the wall time went."""
 
@@ -50,7 +50,7 @@ class Algorithm(Protocol[S]):
     def run(
         self, env: VectorEnv, offline: Dataset, streams: Streams, state: S | None = None
     ) -> Iterator[Step[S]]:
-        """Yield after every iteration; a state given in is gone on from, to the bit."""
+        """Yield after every iteration; a state given in is resumed from, to the bit."""
         ...
 
     def snapshot(self, state: S) -> Snapshot:

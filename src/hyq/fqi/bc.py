@@ -13,8 +13,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import torch
-from torch.nn.functional import cross_entropy
 
 from hyq.core.errors import HyqError
 from hyq.core.seeding import Streams
@@ -22,9 +20,10 @@ from hyq.core.types import Array
 from hyq.data.dataset import Dataset
 from hyq.data.minibatch import StepSampler
 from hyq.fqi.base import Snapshot, Step
-from hyq.fqi.hyq_fqi import greedy_policy
-from hyq.fqi.stack import Adam, Stack, action_count, as_tensor
-from hyq.rollout import VectorEnv
+from hyq.fqi.classes import GreedyPolicy, num_actions
+from hyq.fqi.networks import StepNetworks, as_tensor
+from hyq.fqi.rollout import VectorEnv
+from hyq.losses import conservative_penalty
 
 
 @dataclass(frozen=True)
@@ -32,7 +31,7 @@ class BCConfig:
     """The settings of behaviour cloning."""
 
     iterations: int = 10
-    """Iterations; each ends with a policy to judge."""
+    """Iterations; each ends with a policy to evaluate."""
     updates: int = 100
     """Gradient steps in an iteration."""
     batch_size: int = 64
@@ -43,19 +42,13 @@ class BCConfig:
     """Hidden units of each classifier; none makes it a logistic regression, which is convex."""
 
     def __post_init__(self) -> None:
-        """Refuse settings that cannot learn."""
+        """Validate the settings."""
         if min(self.iterations, self.updates, self.batch_size) < 1 or not self.learning_rate > 0:
             raise HyqError("iterations, updates, batch_size and learning_rate must be positive")
 
 
-@dataclass(frozen=True)
-class BCState:
-    """Everything the next iteration depends on."""
-
-    iteration: int
-    parameters: torch.Tensor
-    """Of all classifiers, flat."""
-    adam: Adam
+BCState = Mapping[str, Array]
+"""The network, its optimiser and the count of iterations, as named arrays."""
 
 
 @dataclass(frozen=True)
@@ -75,45 +68,45 @@ class BC:
         config, data = self.config, offline.by_step()
         rows = data.transitions
         inputs = math.prod(rows.observation.shape[1:])
-        stack = Stack(data.horizon, inputs, config.hidden, action_count(env.single_action_space))
-        sampler = StepSampler.of(data)
-        if state is None:
-            initial = stack.initial(streams.generator("bc", "initial"))
-            state = BCState(0, initial, Adam.fresh(initial))
-        parameters, adam = state.parameters.clone().requires_grad_(), state.adam.copy()
-        for t in range(state.iteration, config.iterations):
+        networks = StepNetworks(
+            data.horizon,
+            inputs,
+            config.hidden,
+            num_actions(env.single_action_space),
+            learning_rate=config.learning_rate,
+            seed=streams.integer("bc", "initial"),
+        )
+        sampler, begin = StepSampler.of(data), 0
+        if state is not None:
+            networks.restore(state)
+            begin = int(state["iteration"])
+        for t in range(begin, config.iterations):
             started = time.perf_counter()
             rng, losses = streams.generator("bc", "minibatches", t), []
-            for _ in range(config.updates):
+            for update in range(t * config.updates, (t + 1) * config.updates):
                 draw = sampler.draw(config.batch_size, rng)
-                logits = stack(parameters, as_tensor(rows.observation[draw]).flatten(2))
-                action = as_tensor(rows.action[draw]).flatten()
+                logits = networks.online(as_tensor(rows.observation[draw]).flatten(2))
+                loss = conservative_penalty(logits, as_tensor(rows.action[draw])).mean()
+                left = 1.0 - update / (config.iterations * config.updates)
+                networks.optimizer.param_groups[0]["lr"] = config.learning_rate * left
                 # Summed over steps, so that each classifier learns as if it were alone.
-                loss = cross_entropy(logits.flatten(0, 1), action) * data.horizon
-                left = 1.0 - adam.updates / (config.iterations * config.updates)
-                adam.descend(parameters, loss, config.learning_rate * left)
-                losses.append(loss.item() / data.horizon)
-            now = parameters.detach().clone()
+                networks.descend(loss * data.horizon)
+                losses.append(loss.item())
             yield Step(
-                state=BCState(t + 1, now, adam.copy()),
+                state=networks.arrays(iteration=t + 1),
                 iteration=t + 1,
                 online_steps=0,
-                policy=greedy_policy(stack.functions(now, data.horizon)),
+                policy=GreedyPolicy(networks.functions(data.horizon)),
                 metrics={"negative_log_likelihood": float(np.mean(losses))},
                 seconds={"fit": time.perf_counter() - started},
             )
 
     def snapshot(self, state: BCState) -> Snapshot:
-        """Keep the parameters, Adam's moments and the count of iterations."""
-        arrays = {"parameters": state.parameters.numpy(), **state.adam.arrays()}
-        return Snapshot({**arrays, "iteration": np.array(state.iteration)}, {})
+        """Keep everything: it is made anew in every iteration."""
+        return Snapshot(state, {})
 
     def restore(
         self, replaced: Mapping[str, Array], appended: Sequence[Mapping[str, Array]]
     ) -> BCState:
-        """Take them back."""
-        return BCState(
-            int(replaced["iteration"]),
-            torch.tensor(replaced["parameters"]),
-            Adam.rebuild(replaced),
-        )
+        """Take it back."""
+        return replaced

@@ -7,7 +7,7 @@ backups, where an error of 0.01 a step would be 1.0 at the end; docs/algorithms/
 all of them but the third:
 
 * the head lives in [0, V_max], which bounds f as the paper's class is bounded and forbids encodings
-  that hardly differ but are told apart by huge weights;
+  that hardly differ but are separated by huge weights;
 * a weak pull towards the encoder it started from, and a weaker one towards zero, make what one
   step learned a prior for the next and keep unused latents alive;
 * the encoder is learned on centred observations, yet handed on as a map of raw ones: the code of
@@ -75,7 +75,7 @@ class BlockClass:
     """Iterations of L-BFGS."""
 
     def __post_init__(self) -> None:
-        """Refuse an encoding that does not exist."""
+        """Validate the encoding."""
         check_choices(self)
 
     def zero(self) -> BlockFunction:
@@ -152,7 +152,7 @@ class BlockClass:
 
 
 LOSS_SCALE = 1e4
-"""L-BFGS judges progress against max(|loss|, 1); a mean squared error is far below one."""
+"""L-BFGS measures progress against max(|loss|, 1); a mean squared error is far below one."""
 
 
 class _HeadProblem:
@@ -192,8 +192,8 @@ def _box_least_squares(gram: FloatArray, moment: FloatArray, start: FloatArray) 
     for _ in range(60):
         before = w.copy()
         for j in range(w.shape[1]):
-            slope = np.einsum("ij,ij->i", gram[:, j], w) - moment[:, j]
-            w[:, j] = np.clip(w[:, j] - slope / gram[:, j, j], 0.0, 1.0)
+            gradient = np.einsum("ij,ij->i", gram[:, j], w) - moment[:, j]
+            w[:, j] = np.clip(w[:, j] - gradient / gram[:, j, j], 0.0, 1.0)
         if np.abs(w - before).max() < 1e-6:
             break
     return w

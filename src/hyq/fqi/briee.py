@@ -18,7 +18,7 @@ long as a gap is more than chance. Of the offline data only the horizon is used.
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -35,8 +35,9 @@ from hyq.data.dataset import Dataset
 from hyq.data.online import Batch, OnlineStore
 from hyq.fqi.base import Snapshot, Step
 from hyq.fqi.block import Encoding
-from hyq.fqi.stack import action_count
-from hyq.rollout import Policy, VectorEnv, lockstep, uniform_actions
+from hyq.fqi.classes import DiscreteValueFunction, GreedyPolicy, num_actions
+from hyq.fqi.hyq_fqi import HyQState, restore
+from hyq.fqi.rollout import Policy, VectorEnv, lockstep, uniform_actions
 
 Arrays = Mapping[str, Array]
 SOLVER: Any = {"method": "L-BFGS-B", "options": {"maxiter": 30, "ftol": 1e-4, "gtol": 1e-4}}
@@ -44,7 +45,7 @@ SOLVER: Any = {"method": "L-BFGS-B", "options": {"maxiter": 30, "ftol": 1e-4, "g
 
 @dataclass(frozen=True)
 class BRIEEConfig:
-    """The settings of BRIEE; the lanes of the environment it is given are its rollouts per step."""
+    """The settings of BRIEE; the environment's `num_envs` is its rollouts per step."""
 
     iterations: int = 500
     latents: int = 3
@@ -72,7 +73,7 @@ class BRIEEConfig:
     v_max: float = 1.0
 
     def __post_init__(self) -> None:
-        """Refuse settings that mean nothing."""
+        """Validate the settings."""
         positive = ("iterations", "latents", "discriminators", "ridge", "lambda_", "v_max")
         for name, value in vars(self).items():
             if name in positive and not value > 0:
@@ -82,8 +83,8 @@ class BRIEEConfig:
         check_choices(self)
 
 
-@dataclass(frozen=True)
-class OptimisticQ:
+@dataclass(frozen=True, eq=False)
+class OptimisticQ(DiscreteValueFunction):
     """phi_h and Q_h = w . phi_h + b_h. Affine maps keep their bias in the last row."""
 
     encoder: FloatArray
@@ -92,28 +93,28 @@ class OptimisticQ:
     weights: FloatArray
     inverse: FloatArray
     """w and Sigma^-1: one row and one block for every action, as actions are one-hot."""
+    config: BRIEEConfig
 
-    def code(self, observation: Array, encoding: Encoding) -> FloatArray:
+    def code(self, observation: Array) -> FloatArray:
         """Return softmax(U s), or its one-hot limit at temperature zero."""
         matrix = self.encoder.astype(np.float32)
         logits = (observation @ matrix[:-1] + matrix[-1]).astype(np.float64)
         hard = np.eye(logits.shape[1])[logits.argmax(axis=1)]
-        return hard if encoding == "hard" else softmax(logits)
+        return hard if self.config.encoding == "hard" else softmax(logits)
 
-    def bonus(self, code: FloatArray, config: BRIEEConfig) -> FloatArray:
+    def bonus(self, code: FloatArray) -> FloatArray:
         """Return b(s, a) = min(alpha |phi(s, a)|_{Sigma^-1}, cap) for every action."""
-        square = np.einsum("nk,akl,nl->na", code, self.inverse, code)
+        square, config = np.einsum("nk,akl,nl->na", code, self.inverse, code), self.config
         return config.v_max * np.minimum(config.alpha * np.sqrt(square), config.bonus_cap)
 
-    def values(self, observation: Array, config: BRIEEConfig) -> FloatArray:
+    def values(self, observation: Array) -> FloatArray:
         """Return Q_h(s, a) for every action."""
-        code = self.code(observation, config.encoding)
-        return code @ self.weights.T + self.bonus(code, config)
+        code = self.code(observation)
+        return code @ self.weights.T + self.bonus(code)
 
-
-def greedy_policy(functions: Sequence[OptimisticQ], config: BRIEEConfig) -> Policy:
-    """Return the policy that takes argmax_a Q_h(s, a) at step h."""
-    return lambda h, observation: functions[h].values(observation, config).argmax(axis=1)
+    def arrays(self) -> Arrays:
+        """Return all but the settings."""
+        return {name: array for name, array in vars(self).items() if name != "config"}
 
 
 def collect(env: VectorEnv, policy: Policy, horizon: int, streams: Streams) -> tuple[Batch, int]:
@@ -131,8 +132,8 @@ def collect(env: VectorEnv, policy: Policy, horizon: int, streams: Streams) -> t
 
 
 def _roll_in(env: VectorEnv, policy: Policy, depth: int, rng: Generator) -> Policy:
-    space, lanes = env.single_action_space, env.num_envs
-    return lambda h, x: policy(h, x) if h < depth else uniform_actions(space, lanes, rng)
+    space, count = env.single_action_space, env.num_envs
+    return lambda h, x: policy(h, x) if h < depth else uniform_actions(space, count, rng)
 
 
 def standardise(x: Array) -> tuple[Array, FloatArray, FloatArray]:
@@ -155,7 +156,7 @@ class Rows:
 
     @classmethod
     def of(cls, x: Array, y: Array, action: IntArray, actions: int) -> "Rows":
-        """Sort."""
+        """Sort the rows by action."""
         order = np.argsort(action, kind="stable")
         ends = np.searchsorted(action[order], np.arange(actions + 1))
         return cls(x[order], y[order], tuple(slice(a, b) for a, b in pairwise(ends)))
@@ -302,16 +303,17 @@ def _due(before: int, now: int, growth: float) -> bool:
     return bool(np.floor(levels[1]) > np.floor(levels[0]))  # past a power of 1 + growth
 
 
-def plan(
-    online: OnlineStore, learned: Sequence[OptimisticQ], config: BRIEEConfig
-) -> tuple[OptimisticQ, ...]:
+def plan(online: OnlineStore, learned: Sequence[OptimisticQ]) -> tuple[OptimisticQ, ...]:
     """Optimistic least-squares value iteration with the learned features (LSVI-UCB)."""
+    config = learned[0].config
     functions: list[OptimisticQ] = []
     for h in reversed(range(len(learned))):
         data = Transitions.concatenate(online.at(h))
-        following = functions[-1].values(data.next_observation, config) if functions else 0.0
-        target = data.reward + data.discount * np.minimum(np.max(following, axis=-1), config.v_max)
-        code = learned[h].code(data.observation, config.encoding)
+        next_values = functions[-1].values(data.next_observation) if functions else 0.0
+        target = data.reward + data.discount * np.minimum(
+            np.max(next_values, axis=-1), config.v_max
+        )
+        code = learned[h].code(data.observation)
         taken = [data.action == action for action in range(len(learned[h].weights))]
         gram = np.stack([code[rows].T @ code[rows] for rows in taken])
         moment = np.stack([code[rows].T @ target[rows] for rows in taken])
@@ -321,14 +323,7 @@ def plan(
     return tuple(reversed(functions))
 
 
-@dataclass(frozen=True)
-class BRIEEState:
-    """Everything the next iteration depends on."""
-
-    iteration: int
-    functions: tuple[OptimisticQ, ...]
-    online: OnlineStore
-    online_steps: int
+BRIEEState = HyQState[OptimisticQ]
 
 
 @dataclass(frozen=True)
@@ -350,42 +345,32 @@ class BRIEE:
         functions, online, samples = state.functions, state.online, state.online_steps
         for t in range(state.iteration, config.iterations):
             now, clock = Streams(streams.integer("briee", t)), [time.perf_counter()]
-            batch, used = collect(env, greedy_policy(functions, config), horizon, now)
+            batch, used = collect(env, GreedyPolicy(functions), horizon, now)
             online += batch
             samples += used
             clock.append(time.perf_counter())
             learned = learn_representations(online, functions, config, now)
             clock.append(time.perf_counter())
-            functions = plan(online, learned, config)
+            functions = plan(online, learned)
             clock.append(time.perf_counter())
             found = sum(f.discriminators.shape[1] for f in functions)
-            hope = functions[0].values(batch[0].observation, config).max(axis=1)
+            hope = functions[0].values(batch[0].observation).max(axis=1)
             yield Step(
                 state=BRIEEState(t + 1, functions, online, samples),
                 iteration=t + 1,
                 online_steps=samples,
-                policy=greedy_policy(functions, config),
+                policy=GreedyPolicy(functions),
                 metrics={"discriminators": found, "optimistic_value": float(hope.mean())},
                 seconds=dict(zip(("collect", "represent", "plan"), np.diff(clock), strict=True)),
             )
 
     def snapshot(self, state: BRIEEState) -> Snapshot:
         """Keep the functions and counters; append the newest batch."""
-        replaced: dict[str, Array] = {
-            f"{h}.{name}": array
-            for h, function in enumerate(state.functions)
-            for name, array in vars(function).items()
-        }
-        counters = [len(state.functions), state.iteration, state.online_steps]
-        replaced["counters"] = np.array(counters)
-        return Snapshot(replaced, state.online.newest())
+        return state.snapshot()
 
     def restore(self, replaced: Arrays, appended: Sequence[Arrays]) -> BRIEEState:
         """Rebuild functions, counters and the online store."""
-        horizon, iteration, samples = map(int, replaced["counters"])
-        parts = [part.name for part in fields(OptimisticQ)]
-        functions = [OptimisticQ(*(replaced[f"{h}.{n}"] for n in parts)) for h in range(horizon)]
-        return BRIEEState(iteration, tuple(functions), OnlineStore.rebuild(appended), samples)
+        return restore(lambda arrays: OptimisticQ(**arrays, config=self.config), replaced, appended)
 
 
 def _ignorance(env: VectorEnv, config: BRIEEConfig) -> OptimisticQ:
@@ -393,6 +378,7 @@ def _ignorance(env: VectorEnv, config: BRIEEConfig) -> OptimisticQ:
     shape, space = env.single_observation_space.shape, env.single_action_space
     if shape is None or len(shape) != 1:
         raise HyqError(f"BRIEE needs observations that are vectors, not of shape {shape}")
-    k, width, actions = config.latents, shape[0] + 1, action_count(space)
+    k, width, actions = config.latents, shape[0] + 1, num_actions(space)
     inverse = np.tile(np.eye(k) / config.lambda_, (actions, 1, 1))
-    return OptimisticQ(np.zeros((width, k)), np.zeros((width, 0)), np.zeros((actions, k)), inverse)
+    weights = np.zeros((actions, k))
+    return OptimisticQ(np.zeros((width, k)), np.zeros((width, 0)), weights, inverse, config)

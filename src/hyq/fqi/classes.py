@@ -1,4 +1,4 @@
-"""What Hy-Q asks of a function class: values, a maximum over actions, and least squares.
+"""What Hy-Q needs of a function class: values, a maximum over actions, and least squares.
 
 To add a class, write one file with two pieces: a `ValueFunction` (one fitted f_h) and a
 `FunctionClass` (the set F_h, able to return its zero element and its least-squares minimiser).
@@ -7,12 +7,14 @@ maximise in closed form.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
+import gymnasium as gym
 import numpy as np
 
+from hyq.core.errors import HyqError
 from hyq.core.types import Array, FloatArray
 
 
@@ -82,17 +84,36 @@ class DiscreteValueFunction(ABC):
 
     def at(self, observation: Array, action: Array) -> FloatArray:
         """Return f_h(s, a) for each row."""
-        chosen: FloatArray = np.take_along_axis(
-            self.values(observation), np.asarray(action)[:, None], axis=1
-        )[:, 0]
-        return chosen
+        return self.values(observation)[np.arange(len(action)), action]
 
     def best(self, observation: Array) -> FloatArray:
         """Return max_a f_h(s, a) for each row."""
-        best: FloatArray = self.values(observation).max(axis=1)
-        return best
+        return self.values(observation).max(axis=1)
 
     def greedy(self, observation: Array) -> Array:
         """Return argmax_a f_h(s, a) for each row; the lowest action wins ties."""
-        greedy: Array = self.values(observation).argmax(axis=1)
-        return greedy
+        return self.values(observation).argmax(axis=1)
+
+
+@dataclass(frozen=True)
+class GreedyPolicy:
+    """pi^f, which takes argmax_a f_h(s, a) at step h."""
+
+    functions: Sequence[ValueFunction]
+    """f_0, ..., f_{H-1}."""
+
+    def __call__(self, h: int, observation: Array) -> Array:
+        """Return an action for each row."""
+        return self.functions[h].greedy(observation)
+
+    @property
+    def horizon(self) -> int:
+        """The number of steps the policy knows."""
+        return len(self.functions)
+
+
+def num_actions(space: gym.Space[Any]) -> int:
+    """Return how many actions there are, counted from 0 as functions of all actions have it."""
+    if not isinstance(space, gym.spaces.Discrete) or space.start != 0:
+        raise HyqError(f"actions must be Discrete(n), counted from 0, not {space}")
+    return int(space.n)

@@ -1,6 +1,6 @@
 """Conservative Q-learning, the DQN variant (Kumar et al. 2020), on offline data alone.
 
-    L(theta) = alpha E_D [ log sum_a exp Q(s, a) - Q(s, a_data) ]               pessimism
+    L(theta) = alpha E_D [ log sum_a exp Q(s, a) - Q(s, a_data) ]               CQL penalty
              + E_D [ (Q(s, a_data) - r - gamma max_a' Q_target(s', a'))^2 ]     Bellman error
     target <- (1 - tau) target + tau theta                                      after each step
 
@@ -17,18 +17,19 @@ from typing import Literal
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from hyq.core.choices import check_choices
 from hyq.core.errors import HyqError
 from hyq.core.seeding import Streams
-from hyq.core.targets import chosen, conservative_penalty
 from hyq.core.types import Array, Transitions
 from hyq.data.dataset import Dataset
 from hyq.data.minibatch import StepSampler
 from hyq.fqi.base import Snapshot, Step
-from hyq.fqi.hyq_fqi import greedy_policy
-from hyq.fqi.stack import Adam, Stack, action_count, as_tensor
-from hyq.rollout import VectorEnv
+from hyq.fqi.classes import GreedyPolicy, num_actions
+from hyq.fqi.networks import StepNetworks, as_tensor, at_next_step
+from hyq.fqi.rollout import VectorEnv
+from hyq.losses import chosen, conservative_penalty, squared_loss
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ class CQLConfig:
     """The settings of CQL; the defaults are the paper's."""
 
     iterations: int = 40
-    """Iterations; each ends with a policy to judge."""
+    """Iterations; each ends with a policy to evaluate."""
     updates: int = 150
     """Gradient steps in an iteration."""
     networks: Literal["shared", "per-step"] = "shared"
@@ -52,10 +53,10 @@ class CQLConfig:
     tau: float = 0.01
     """How far the target network moves towards the network at every gradient step."""
     alpha: float = 0.1
-    """Weight of the pessimism; 0 is offline DQN."""
+    """CQL weight; 0 is offline DQN."""
 
     def __post_init__(self) -> None:
-        """Refuse settings that mean nothing."""
+        """Validate the settings."""
         if min(self.iterations, self.updates, self.batch_size) < 1 or not self.learning_rate > 0:
             raise HyqError("iterations, updates, batch_size and learning_rate must be positive")
         check_choices(self)
@@ -66,15 +67,8 @@ class CQLConfig:
             )
 
 
-@dataclass(frozen=True)
-class CQLState:
-    """Everything the next iteration depends on."""
-
-    iteration: int
-    parameters: torch.Tensor
-    """theta, flat."""
-    target: torch.Tensor
-    adam: Adam
+CQLState = Mapping[str, Array]
+"""Both networks, the optimiser and the count of iterations, as named arrays."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +77,7 @@ class CQL:
 
     * `offline_residual`: root mean squared temporal-difference error;
     * `penalty`: the regulariser before alpha; log(actions) where Q tells no action from another;
-    * `value`: max_a Q_target(s', a'), which runs away where pessimism fails.
+    * `value`: max_a Q_target(s', a'), which diverges where the penalty is too weak.
     """
 
     config: CQLConfig = CQLConfig()
@@ -96,37 +90,36 @@ class CQL:
         horizon = data.horizon
         per_step = config.networks == "per-step"
         sampler = StepSampler.of(data) if per_step else StepSampler.counted([len(data)])
-        stack = Stack(
-            members=len(sampler.count),
-            inputs=math.prod(data.transitions.observation.shape[1:]),
-            hidden=config.hidden,
-            outputs=action_count(env.single_action_space),
+        networks = StepNetworks(
+            len(sampler.count),
+            math.prod(data.transitions.observation.shape[1:]),
+            config.hidden,
+            num_actions(env.single_action_space),
+            learning_rate=config.learning_rate,
+            seed=streams.integer("cql", "initial"),
         )
-        each = -(-config.batch_size // stack.members)
-        if state is None:
-            initial = stack.initial(streams.generator("cql", "initial"))
-            state = CQLState(0, initial, initial, Adam.fresh(initial))
-        parameters, target = state.parameters.clone().requires_grad_(), state.target.clone()
-        adam = state.adam.copy()
-        for t in range(state.iteration, config.iterations):
+        members, begin = len(sampler.count), 0
+        each = -(-config.batch_size // members)
+        if state is not None:
+            networks.restore(state)
+            begin = int(state["iteration"])
+        for t in range(begin, config.iterations):
             started = time.perf_counter()
-            rng, told = streams.generator("cql", "minibatches", t), []
+            rng, means = streams.generator("cql", "minibatches", t), []
             for _ in range(config.updates):
                 draw = sampler.draw(each, rng)
                 rows, last = data.transitions[draw], data.step[draw] == horizon - 1
-                squared, penalty, value = cql_terms(stack, parameters, target, rows, last, config)
+                squared, penalty, value = cql_terms(networks, rows, last, config)
                 loss = squared.mean() + config.alpha * penalty.mean()
                 # Summed over networks, so that each learns as if it were alone.
-                adam.descend(parameters, loss * stack.members, config.learning_rate)
-                target.lerp_(parameters.detach(), config.tau)
-                told.append([x.mean().item() for x in (squared, penalty, value)])
-            squares, penalties, values = np.mean(told, axis=0).tolist()
-            now = parameters.detach().clone()
+                networks.descend(loss * members, config.tau)
+                means.append([x.mean().item() for x in (squared, penalty, value)])
+            squares, penalties, values = np.mean(means, axis=0).tolist()
             yield Step(
-                state=CQLState(t + 1, now, target.clone(), adam.copy()),
+                state=networks.arrays(iteration=t + 1),
                 iteration=t + 1,
                 online_steps=0,
-                policy=greedy_policy(stack.functions(now, horizon)),
+                policy=GreedyPolicy(networks.functions(horizon)),
                 metrics={
                     "offline_residual": math.sqrt(squares),
                     "penalty": penalties,
@@ -136,44 +129,28 @@ class CQL:
             )
 
     def snapshot(self, state: CQLState) -> Snapshot:
-        """Keep both networks, Adam's moments and the count of iterations."""
-        arrays: dict[str, Array] = {
-            "parameters": state.parameters.numpy(),
-            "target": state.target.numpy(),
-            "iteration": np.array(state.iteration),
-        }
-        return Snapshot(arrays | state.adam.arrays(), {})
+        """Keep everything: it is made anew in every iteration."""
+        return Snapshot(state, {})
 
     def restore(
         self, replaced: Mapping[str, Array], appended: Sequence[Mapping[str, Array]]
     ) -> CQLState:
-        """Take them back."""
-        return CQLState(
-            int(replaced["iteration"]),
-            torch.tensor(replaced["parameters"]),
-            torch.tensor(replaced["target"]),
-            Adam.rebuild(replaced),
-        )
+        """Take it back."""
+        return replaced
 
 
 def cql_terms(
-    stack: Stack,
-    parameters: torch.Tensor,
-    target: torch.Tensor,
-    rows: Transitions,
-    last: Array,
-    config: CQLConfig,
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    networks: StepNetworks, rows: Transitions, last: Array, config: CQLConfig
+) -> tuple[Tensor, Tensor, Tensor]:
     """Return squared TD errors, penalties and bootstrap values of rows shaped (networks, n, ...).
 
     Rows marked `last` happened at step H - 1, beyond which Q is zero, terminated or not.
     """
     with torch.no_grad():
-        q_t = stack.following(target, as_tensor(rows.next_observation).flatten(2))
-        v_t = q_t.amax(-1)
-        going_on = as_tensor(rows.discount * ~last)
-        target_tm1 = as_tensor(rows.reward) + config.discount * going_on * v_t
-    q_tm1 = stack(parameters, as_tensor(rows.observation).flatten(2))
+        v_t = at_next_step(networks.target, as_tensor(rows.next_observation).flatten(2)).amax(-1)
+        discount_t = config.discount * as_tensor(rows.discount * ~last)
+        target_tm1 = as_tensor(rows.reward) + discount_t * v_t
+    q_tm1 = networks.online(as_tensor(rows.observation).flatten(2))
     a_tm1 = as_tensor(rows.action)
-    squared = (chosen(q_tm1, a_tm1) - target_tm1).square()
+    squared = squared_loss(chosen(q_tm1, a_tm1) - target_tm1)
     return squared, conservative_penalty(q_tm1, a_tm1), v_t

@@ -18,28 +18,30 @@ from typing import Literal
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from hyq.core.choices import check_choices
 from hyq.core.errors import HyqError
 from hyq.core.seeding import Streams
-from hyq.core.targets import chosen, large_margin_loss
 from hyq.core.types import Array, FloatArray, Transitions
 from hyq.data.dataset import Dataset
 from hyq.data.minibatch import StepSampler
 from hyq.data.mix import mixing_weights
 from hyq.data.online import OnlineStore
 from hyq.fqi.base import Snapshot, Step
-from hyq.fqi.hyq_fqi import HyQConfig, collect, greedy_policy
-from hyq.fqi.stack import Adam, Stack, action_count, as_tensor
-from hyq.rollout import VectorEnv
+from hyq.fqi.classes import GreedyPolicy, num_actions
+from hyq.fqi.hyq_fqi import HyQConfig, collect
+from hyq.fqi.networks import StepNetworks, as_tensor, at_next_step
+from hyq.fqi.rollout import VectorEnv
+from hyq.losses import chosen, large_margin_loss, squared_loss
 
 
 @dataclass(frozen=True)
 class DQfDConfig:
-    """The settings of DQfD; m_on is the number of lanes of the environment it is given."""
+    """The settings of DQfD; m_on is the `num_envs` of the environment it is given."""
 
     iterations: int = 70
-    """Iterations; each ends with a policy to judge."""
+    """Iterations; each ends with a policy to evaluate."""
     pretraining: int = 20
     """Iterations, of the above, that learn offline before the first interaction."""
     updates: int = 100
@@ -68,7 +70,7 @@ class DQfDConfig:
     """Targets are kept inside this range: [0, V_max] in the paper."""
 
     def __post_init__(self) -> None:
-        """Refuse settings that mean nothing."""
+        """Validate the settings."""
         if min(self.iterations, self.updates) < 1 or not self.learning_rate > 0:
             raise HyqError("iterations, updates and learning_rate must be positive")
         if self.batch_size < 2:
@@ -85,13 +87,9 @@ class DQfDConfig:
 class DQfDState:
     """Everything the next iteration depends on."""
 
-    iteration: int
-    parameters: torch.Tensor
-    """theta, flat."""
-    target: torch.Tensor
-    adam: Adam
+    arrays: Mapping[str, Array]
+    """Both networks, the optimiser and the counters."""
     online: OnlineStore
-    online_steps: int
 
 
 @dataclass(frozen=True)
@@ -110,43 +108,43 @@ class DQfD:
         """Learn offline for a while; then alternate between collecting and learning from both."""
         config, data = self.config, offline.by_step()
         horizon = data.horizon
-        stack = Stack(
-            members=horizon if config.networks == "per-step" else 1,
-            inputs=math.prod(data.transitions.observation.shape[1:]),
-            hidden=config.hidden,
-            outputs=action_count(env.single_action_space),
+        members = horizon if config.networks == "per-step" else 1
+        networks = StepNetworks(
+            members,
+            math.prod(data.transitions.observation.shape[1:]),
+            config.hidden,
+            num_actions(env.single_action_space),
+            learning_rate=config.learning_rate,
+            seed=streams.integer("dqfd", "initial"),
         )
-        if state is None:
-            initial = stack.initial(streams.generator("dqfd", "initial"))
-            state = DQfDState(0, initial, initial, Adam.fresh(initial), OnlineStore(), 0)
-        parameters, target = state.parameters.clone().requires_grad_(), state.target.clone()
-        adam, online, samples = state.adam.copy(), state.online, state.online_steps
-        logged = Source.of(data.transitions, data.step, stack.members)
-        for t in range(state.iteration, config.iterations):
+        begin, samples, online = 0, 0, OnlineStore()
+        if state is not None:
+            networks.restore(state.arrays)
+            begin, samples = int(state.arrays["iteration"]), int(state.arrays["online_steps"])
+            online = state.online
+        logged = Source.of(data.transitions, data.step, members)
+        for t in range(begin, config.iterations):
             started = time.perf_counter()
             if t >= config.pretraining:
-                functions = stack.functions(parameters, horizon)
                 collecting = Streams(streams.integer("dqfd", "collect", t))
                 how = HyQConfig(collection=config.collection)
-                batch, used = collect(env, functions, how, collecting)
+                batch, used = collect(env, networks.functions(horizon), how, collecting)
                 online += batch
                 samples += used
             collected = time.perf_counter()
-            sources = [logged, *_online_source(online, horizon, stack.members)]
-            rng, told = streams.generator("dqfd", "minibatches", t), []
+            sources = [logged, *_online_source(online, horizon, members)]
+            rng, parts = streams.generator("dqfd", "minibatches", t), []
             for _ in range(config.updates):
-                batch_rows = draw_mixed(sources, config, rng)
-                loss, row = dqfd_loss(stack, parameters, target, batch_rows, horizon, config)
-                adam.descend(parameters, loss, config.learning_rate)
-                target.lerp_(parameters.detach(), config.tau)
-                told.append(row)
-            now = parameters.detach().clone()
+                minibatch = draw_mixed(sources, config, rng)
+                loss, row = dqfd_loss(networks, minibatch, horizon, config)
+                networks.descend(loss, config.tau)
+                parts.append(row)
             yield Step(
-                state=DQfDState(t + 1, now, target.clone(), adam.copy(), online, samples),
+                state=DQfDState(networks.arrays(iteration=t + 1, online_steps=samples), online),
                 iteration=t + 1,
                 online_steps=samples,
-                policy=greedy_policy(stack.functions(now, horizon)),
-                metrics=_summarise(told),
+                policy=GreedyPolicy(networks.functions(horizon)),
+                metrics=_summarise(parts),
                 seconds={
                     "collect": collected - started,
                     "fit": time.perf_counter() - collected,
@@ -154,30 +152,17 @@ class DQfD:
             )
 
     def snapshot(self, state: DQfDState) -> Snapshot:
-        """Keep both networks, Adam's moments and the counters; append the newest batch."""
-        replaced: dict[str, Array] = {
-            "parameters": state.parameters.numpy(),
-            "target": state.target.numpy(),
-            "iteration": np.array(state.iteration),
-            "online_steps": np.array(state.online_steps),
-        }
-        replaced |= state.adam.arrays()
-        if state.iteration <= self.config.pretraining:
-            return Snapshot(replaced, {"counts": np.zeros(0, np.int64)})
-        return Snapshot(replaced, state.online.newest())
+        """Keep networks, optimiser and counters; append the newest batch."""
+        if int(state.arrays["iteration"]) <= self.config.pretraining:
+            return Snapshot(state.arrays, {"counts": np.zeros(0, np.int64)})
+        return Snapshot(state.arrays, state.online.newest())
 
     def restore(
         self, replaced: Mapping[str, Array], appended: Sequence[Mapping[str, Array]]
     ) -> DQfDState:
-        """Rebuild the networks, the counters and the online store."""
-        return DQfDState(
-            int(replaced["iteration"]),
-            torch.tensor(replaced["parameters"]),
-            torch.tensor(replaced["target"]),
-            Adam.rebuild(replaced),
-            OnlineStore.rebuild(part for part in appended if len(part["counts"])),
-            int(replaced["online_steps"]),
-        )
+        """Take the arrays back, and rebuild the online store."""
+        collected = (part for part in appended if len(part["counts"]))
+        return DQfDState(replaced, OnlineStore.rebuild(collected))
 
 
 @dataclass(frozen=True, eq=False)
@@ -239,35 +224,31 @@ def _columns(rows: Transitions) -> list[Array]:
 
 
 def dqfd_loss(
-    stack: Stack,
-    parameters: torch.Tensor,
-    target: torch.Tensor,
-    batch: Mixed,
-    horizon: int,
-    config: DQfDConfig,
-) -> tuple[torch.Tensor, list[float]]:
+    networks: StepNetworks, batch: Mixed, horizon: int, config: DQfDConfig
+) -> tuple[Tensor, list[float]]:
     """Return the loss, summed over networks, and its parts: TD by source, margin."""
     rows = batch.rows
     with torch.no_grad():
-        successor = as_tensor(rows.next_observation).flatten(2)
-        a_t = stack.following(parameters, successor).argmax(-1)
-        v_t = chosen(stack.following(target, successor), a_t)
-        going_on = as_tensor(rows.discount * (batch.step < horizon - 1))
-        target_tm1 = (as_tensor(rows.reward) + going_on * v_t).clamp(*config.value_range)
-    q_tm1 = stack(parameters, as_tensor(rows.observation).flatten(2))
+        next_observation = as_tensor(rows.next_observation).flatten(2)
+        a_t = at_next_step(networks.online, next_observation).argmax(-1)
+        v_t = chosen(at_next_step(networks.target, next_observation), a_t)
+        discount_t = as_tensor(rows.discount * (batch.step < horizon - 1))
+        target_tm1 = (as_tensor(rows.reward) + discount_t * v_t).clamp(*config.value_range)
+    q_tm1 = networks.online(as_tensor(rows.observation).flatten(2))
     a_tm1 = as_tensor(rows.action)
-    squared = (chosen(q_tm1, a_tm1) - target_tm1).square()
+    squared = squared_loss(chosen(q_tm1, a_tm1) - target_tm1)
     margin = large_margin_loss(q_tm1[:, : batch.logged], a_tm1[:, : batch.logged], config.margin)
     weight = as_tensor(batch.weight)
-    loss = (squared @ weight).sum() + config.l2 * parameters.square().sum()
+    norm = sum(parameter.square().sum() for parameter in networks.online.parameters())
+    loss = (squared @ weight).sum() + config.l2 * norm
     loss = loss + config.margin_weight * (margin @ weight[: batch.logged]).sum()
     parts = (squared[:, : batch.logged], squared[:, batch.logged :], margin)
     return loss, [part.detach().mean().item() if part.numel() else math.nan for part in parts]
 
 
-def _summarise(told: list[list[float]]) -> dict[str, float]:
+def _summarise(parts: list[list[float]]) -> dict[str, float]:
     """Average over minibatches; a source that was not drawn from has no residual."""
-    offline, online, margin = np.mean(told, axis=0).tolist()
+    offline, online, margin = np.mean(parts, axis=0).tolist()
     metrics = {
         "offline_residual": math.sqrt(offline),
         "online_residual": math.sqrt(online),

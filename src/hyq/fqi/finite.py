@@ -28,14 +28,12 @@ class FiniteFunction(DiscreteValueFunction):
 
     def values(self, observation: Array) -> FloatArray:
         """Look the states up."""
-        rows: FloatArray = self.table[observation]
-        return rows
+        return self.table[observation]
 
     def greedy(self, observation: Array) -> Array:
         """Return argmax_a f_h(s, a) for each row, ties broken by `action_order`."""
         by_preference = self.values(observation)[:, self.action_order]
-        greedy: Array = self.action_order[by_preference.argmax(axis=1)]
-        return greedy
+        return self.action_order[by_preference.argmax(axis=1)]
 
     def arrays(self) -> Mapping[str, Array]:
         """Return the table and the order."""

@@ -14,7 +14,7 @@ brought data unlike any seen before.
 """
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, Literal
 
@@ -25,21 +25,28 @@ from hyq.core.choices import check_choices
 from hyq.core.errors import HyqError
 from hyq.core.schedules import PiecewiseLinear
 from hyq.core.seeding import Streams
-from hyq.core.targets import optimality_target, td_error
+from hyq.core.trees import subtree
 from hyq.core.types import Array, FloatArray, Transitions
 from hyq.data.dataset import Dataset
 from hyq.data.mix import mixing_weights
 from hyq.data.online import Batch, OnlineStore
 from hyq.data.steps import StepView
 from hyq.fqi.base import Snapshot, Step
-from hyq.fqi.classes import F, FunctionClass, Regression, ValueFunction
-from hyq.fqi.stack import action_count
-from hyq.rollout import Policy, VectorEnv, lockstep, uniform_actions
+from hyq.fqi.classes import (
+    F,
+    FunctionClass,
+    GreedyPolicy,
+    Regression,
+    ValueFunction,
+    num_actions,
+)
+from hyq.fqi.rollout import Policy, VectorEnv, lockstep, uniform_actions
+from hyq.fqi.targets import optimality_target, td_error
 
 
 @dataclass(frozen=True)
 class HyQConfig:
-    """The settings of Hy-Q; m_on is the number of lanes of the environment it is given."""
+    """The settings of Hy-Q; m_on is the `num_envs` of the environment it is given."""
 
     iterations: int = 50
     """T, the number of iterations."""
@@ -54,7 +61,7 @@ class HyQConfig:
     """Start the fit of the last step from the first step's function of the iteration before."""
 
     def __post_init__(self) -> None:
-        """Refuse settings that mean nothing."""
+        """Validate the settings."""
         if self.iterations < 1:
             raise HyqError(f"iterations must be at least 1, got {self.iterations}")
         check_choices(self)
@@ -78,6 +85,34 @@ class HyQState(Generic[F]):
     """f_0, ..., f_{H-1}."""
     online: OnlineStore
     online_steps: int
+
+    def snapshot(self) -> Snapshot:
+        """Keep the functions and counters; append the newest batch."""
+        replaced: dict[str, Array] = {
+            f"{h}.{name}": array
+            for h, function in enumerate(self.functions)
+            for name, array in function.arrays().items()
+        }
+        replaced["horizon"] = np.array(len(self.functions))
+        replaced["iteration"] = np.array(self.iteration)
+        replaced["online_steps"] = np.array(self.online_steps)
+        return Snapshot(replaced, self.online.newest() if self.online.batches else {})
+
+
+def restore(
+    rebuild: Callable[[Mapping[str, Array]], F],
+    replaced: Mapping[str, Array],
+    appended: Sequence[Mapping[str, Array]],
+) -> HyQState[F]:
+    """Undo `HyQState.snapshot`, given what turns arrays into a function."""
+    return HyQState(
+        iteration=int(replaced["iteration"]),
+        functions=tuple(
+            rebuild(subtree(str(h), replaced)) for h in range(int(replaced["horizon"]))
+        ),
+        online=OnlineStore.rebuild(appended),
+        online_steps=int(replaced["online_steps"]),
+    )
 
 
 @dataclass(frozen=True)
@@ -103,7 +138,7 @@ class HyQ(Generic[F]):
     ) -> Iterator[Step[HyQState[F]]]:
         """Alternate between collecting with the greedy policy and regressing on all data."""
         if isinstance(env.single_action_space, gym.spaces.Discrete):
-            action_count(env.single_action_space)  # functions of all actions count them from 0
+            num_actions(env.single_action_space)  # functions of all actions count them from 0
         data = offline.by_step()
         if state is None:
             zeros = (self.family.zero(),) * data.horizon
@@ -135,7 +170,7 @@ class HyQ(Generic[F]):
                 state=HyQState(t + 1, functions, online, samples),
                 iteration=t + 1,
                 online_steps=samples,
-                policy=greedy_policy(functions),
+                policy=GreedyPolicy(functions),
                 metrics=metrics,
                 seconds={
                     "collect": collected - started,
@@ -146,43 +181,20 @@ class HyQ(Generic[F]):
 
     def snapshot(self, state: HyQState[F]) -> Snapshot:
         """Keep the functions and counters; append the newest batch."""
-        replaced: dict[str, Array] = {
-            f"{h}.{name}": array
-            for h, function in enumerate(state.functions)
-            for name, array in function.arrays().items()
-        }
-        replaced["horizon"] = np.array(len(state.functions))
-        replaced["iteration"] = np.array(state.iteration)
-        replaced["online_steps"] = np.array(state.online_steps)
-        return Snapshot(replaced, state.online.newest() if state.online.batches else {})
+        return state.snapshot()
 
     def restore(
         self, replaced: Mapping[str, Array], appended: Sequence[Mapping[str, Array]]
     ) -> HyQState[F]:
         """Rebuild functions, counters and the online store."""
-        by_step: list[dict[str, Array]] = [{} for _ in range(int(replaced["horizon"]))]
-        for name, array in replaced.items():
-            h, dot, parameter = name.partition(".")
-            if dot:
-                by_step[int(h)][parameter] = array
-        return HyQState(
-            iteration=int(replaced["iteration"]),
-            functions=tuple(self.family.rebuild(arrays) for arrays in by_step),
-            online=OnlineStore.rebuild(appended),
-            online_steps=int(replaced["online_steps"]),
-        )
-
-
-def greedy_policy(functions: Sequence[ValueFunction]) -> Policy:
-    """Return pi^f, which takes argmax_a f_h(s, a) at step h."""
-    return lambda h, observation: functions[h].greedy(observation)
+        return restore(self.family.rebuild, replaced, appended)
 
 
 def collect(
     env: VectorEnv, functions: Sequence[ValueFunction], config: HyQConfig, streams: Streams
 ) -> tuple[Batch, int]:
     """Collect m_on tuples for every step h; return them and the transitions they cost."""
-    horizon, policy = len(functions), greedy_policy(functions)
+    horizon, policy = len(functions), GreedyPolicy(functions)
     if config.collection == "q-type":
         steps = [rows for rows, _ in lockstep(env, policy, horizon, streams.integer("episodes"))]
         nothing = steps[-1][:0]
@@ -212,7 +224,7 @@ def _uniform_at(depth: int, policy: Policy, env: VectorEnv, streams: Streams) ->
 
 @dataclass(frozen=True)
 class FitReport:
-    """What a backward pass of FQI tells about itself."""
+    """What a backward pass of FQI reports."""
 
     offline_share: float
     offline_residual: float
@@ -243,8 +255,8 @@ def fitted_q_iteration(
         logged = offline.at(h) if offline_share != 0.0 else offline.at(h)[:0]
         collected = online.at(h) if offline_share != 1.0 else []
         rows = Transitions.concatenate([logged, *collected])
-        following = functions[h + 1] if h + 1 < horizon else None
-        target = regression_target(rows, following, config)
+        next_function = functions[h + 1] if h + 1 < horizon else None
+        target = regression_target(rows, next_function, config)
         weight = mixing_weights(len(logged), len(rows) - len(logged), offline_share)
         problem = Regression(rows.observation, rows.action, target, weight)
         target_seconds += (made := time.perf_counter()) - started
@@ -264,13 +276,13 @@ def fitted_q_iteration(
 
 
 def regression_target(
-    rows: Transitions, following: ValueFunction | None, config: HyQConfig
+    rows: Transitions, next_function: ValueFunction | None, config: HyQConfig
 ) -> FloatArray:
     """Return r + max_a' f_{h+1}(s', a'); beyond the last step f is zero."""
-    if following is None:
+    if next_function is None:
         value: FloatArray = np.zeros(len(rows))
     else:
-        value = following.best(rows.next_observation)
+        value = next_function.best(rows.next_observation)
     return optimality_target(rows.reward, rows.discount, value, config.value_range)
 
 
@@ -278,8 +290,8 @@ def online_residual(functions: Sequence[ValueFunction], batch: Batch, config: Hy
     """Return the root mean squared Bellman residual of f on one batch of online tuples."""
     squares, count = 0.0, 0
     for h, rows in enumerate(batch):
-        following = functions[h + 1] if h + 1 < len(functions) else None
-        target = regression_target(rows, following, config)
+        next_function = functions[h + 1] if h + 1 < len(functions) else None
+        target = regression_target(rows, next_function, config)
         estimate = functions[h].at(rows.observation, rows.action)
         squares += float(np.square(td_error(estimate, target)).sum())
         count += len(rows)

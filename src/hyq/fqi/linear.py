@@ -51,8 +51,8 @@ def ball_least_squares(
     for _ in range(_NEWTON_STEPS):
         solution = singular * coordinate / (singular**2 + mu)
         length = np.linalg.norm(solution)
-        slope = solution @ (solution / (singular**2 + mu)) / length**2
-        climbed = mu + float((length / radius - 1.0) / slope)
+        derivative = solution @ (solution / (singular**2 + mu)) / length**2
+        climbed = mu + float((length / radius - 1.0) / derivative)
         if climbed <= mu:
             break
         mu = climbed
@@ -74,8 +74,7 @@ class LinearFunction(DiscreteValueFunction):
 
     def values(self, observation: Array) -> FloatArray:
         """Multiply feature matrices of shape (n, A, d) by the weights."""
-        values: FloatArray = observation @ self.weights
-        return values
+        return observation @ self.weights
 
     def arrays(self) -> Mapping[str, Array]:
         """Return the weights."""
@@ -91,7 +90,7 @@ class LinearClass:
     """B_W."""
 
     def __post_init__(self) -> None:
-        """Refuse an empty ball."""
+        """Validate the radius."""
         check_radius(self.radius)
 
     def zero(self) -> LinearFunction:
@@ -182,8 +181,7 @@ class ConvexLinearFunction:
 
     def at(self, observation: Array, action: Array) -> FloatArray:
         """Return f_h(s, a) for each row."""
-        values: FloatArray = (action * (observation @ self.weights)).sum(axis=1)
-        return values
+        return (action * (observation @ self.weights)).sum(axis=1)
 
     def best(self, observation: Array) -> FloatArray:
         """Return max_a f_h(s, a) for each row."""
@@ -208,7 +206,7 @@ class ConvexLinearClass:
     """B_W."""
 
     def __post_init__(self) -> None:
-        """Refuse an empty ball."""
+        """Validate the radius."""
         check_radius(self.radius)
 
     def zero(self) -> ConvexLinearFunction:
@@ -258,8 +256,7 @@ class QuadraticFunction:
     def at(self, observation: Array, action: Array) -> FloatArray:
         """Return f_h(x, u) for each row."""
         z = np.concatenate([observation, action], axis=1)
-        values: FloatArray = ((z @ self.quadratic) * z).sum(axis=1) + self.constant
-        return values
+        return ((z @ self.quadratic) * z).sum(axis=1) + self.constant
 
     def best(self, observation: Array) -> FloatArray:
         """Return max_u f_h(x, u) for each row."""
@@ -267,8 +264,7 @@ class QuadraticFunction:
 
     def greedy(self, observation: Array) -> Array:
         """Return argmax_u f_h(x, u) for each row."""
-        action: Array = observation @ self._feedback.T
-        return action
+        return observation @ self._feedback.T
 
     def arrays(self) -> Mapping[str, Array]:
         """Return the coefficients; the dimensions belong to the class."""
@@ -285,7 +281,7 @@ class QuadraticClass:
     """B_W, a bound on the coefficients of the monomials."""
 
     def __post_init__(self) -> None:
-        """Refuse an empty ball."""
+        """Validate the radius."""
         check_radius(self.radius)
 
     def zero(self) -> QuadraticFunction:

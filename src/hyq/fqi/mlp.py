@@ -2,53 +2,55 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 import torch
-from torch.nn.functional import linear, mse_loss, relu
+from torch import Tensor
 
 from hyq.core.errors import HyqError
+from hyq.core.seeding import torch_seed
 from hyq.core.types import Array, FloatArray
+from hyq.ensembles import Ensemble
 from hyq.fqi.classes import DiscreteValueFunction, Regression
+from hyq.losses import chosen, squared_loss
 
-Layers = tuple[tuple[torch.Tensor, torch.Tensor], ...]
-"""The (weight, bias) of each layer, inputs first."""
+Layers = tuple[tuple[FloatArray, FloatArray], ...]
+"""The (weight (inputs, outputs), bias) of each layer, inputs first."""
 
 
 @dataclass(frozen=True, eq=False)
 class MLPFunction(DiscreteValueFunction):
-    """A fitted network, its values clipped to a range; without layers, the zero function."""
+    """A fitted network, its values clipped to a range; in NumPy, quicker on a handful of rows."""
 
     layers: Layers
-    actions: int
-    value_range: tuple[float, float]
+    value_range: tuple[float, float] = (-np.inf, np.inf)
+
+    def hidden(self, observation: Array) -> FloatArray:
+        """Return the activations of the last hidden layer, which the values are linear in."""
+        activation = observation.reshape(len(observation), -1).astype(np.float32, copy=False)
+        for weight, bias in self.layers[:-1]:
+            activation = np.maximum(activation @ weight + bias, 0)
+        return activation
 
     def values(self, observation: Array) -> FloatArray:
         """Run the network and clip."""
-        if not self.layers:
-            return np.zeros((len(observation), self.actions), dtype=np.float32)
-        with torch.inference_mode():
-            output = _forward(self.layers, _inputs(observation))
-            clipped: FloatArray = output.clamp(*self.value_range).numpy()
-        return clipped
+        weight, bias = self.layers[-1]
+        return np.clip(self.hidden(observation) @ weight + bias, *self.value_range)
 
     def arrays(self) -> Mapping[str, Array]:
         """Return the range of values, then weights and biases, layer by layer."""
         named: dict[str, Array] = {"range": np.array(self.value_range)}
         for i, (weight, bias) in enumerate(self.layers):
-            named |= {f"weight_{i}": weight.numpy(), f"bias_{i}": bias.numpy()}
+            named |= {f"kernel_{i}": weight, f"bias_{i}": bias}
         return named
 
     @classmethod
     def rebuild(cls, arrays: Mapping[str, Array]) -> "MLPFunction":
-        """Undo `arrays`, where there are layers."""
+        """Undo `arrays`."""
         low, high = arrays["range"].tolist()
-        layers = tuple(
-            (torch.tensor(arrays[f"weight_{i}"]), torch.tensor(arrays[f"bias_{i}"]))
-            for i in range(len(arrays) // 2)
-        )
-        return cls(layers, len(layers[-1][1]), (low, high))
+        count = len(arrays) // 2
+        layers = tuple((arrays[f"kernel_{i}"], arrays[f"bias_{i}"]) for i in range(count))
+        return cls(layers, (low, high))
 
 
 @dataclass(frozen=True)
@@ -69,7 +71,7 @@ class MLPClass:
     """[0, V_max] of the paper's classes: values outside are clipped when read."""
 
     def __post_init__(self) -> None:
-        """Refuse settings that cannot fit anything."""
+        """Validate the settings."""
         if self.updates < 1 or self.batch_size < 1 or not self.learning_rate > 0:
             raise HyqError("updates, batch_size and learning_rate must be positive")
         if not self.value_range[0] <= 0.0 <= self.value_range[1]:
@@ -77,7 +79,8 @@ class MLPClass:
 
     def zero(self) -> MLPFunction:
         """Return the zero function."""
-        return MLPFunction((), self.actions, self.value_range)
+        weight = np.zeros((self.observation_dimension, self.actions), np.float32)
+        return MLPFunction(((weight, np.zeros(self.actions, np.float32)),), self.value_range)
 
     def fit(self, problem: Regression, start: MLPFunction, rng: np.random.Generator) -> MLPFunction:
         """Descend the weighted squared error.
@@ -85,52 +88,54 @@ class MLPClass:
         Rows are drawn in proportion to their weight, which makes the plain loss of a minibatch an
         unbiased estimate of the weighted one.
         """
-        initial = start.layers or self._random_layers(rng)
-        layers = tuple(
-            (weight.clone().requires_grad_(), bias.clone().requires_grad_())
-            for weight, bias in initial
-        )
-        inputs = _inputs(problem.observation)
-        action = torch.as_tensor(problem.action, dtype=torch.int64)[:, None]
-        target = torch.as_tensor(problem.target, dtype=torch.float32)[:, None]
+        with torch_seed(int(rng.integers(2**31))):
+            network = Ensemble(1, self.observation_dimension, self.hidden, self.actions)
+        if start.layers[-1][0].any():
+            _copy(start.layers, network)
+        inputs = _flat(problem.observation)
+        action = torch.as_tensor(problem.action, dtype=torch.int64)
+        target = torch.as_tensor(problem.target, dtype=torch.float32)
         cumulative = np.cumsum(problem.weight)
         cumulative /= cumulative[-1]
-        optimiser = torch.optim.Adam([p for layer in layers for p in layer], self.learning_rate)
+        optimizer = torch.optim.Adam(network.parameters(), self.learning_rate, fused=True)
         for update in range(self.updates):
-            for group in optimiser.param_groups:
-                group["lr"] = self.learning_rate * (1.0 - update / self.updates)
+            optimizer.param_groups[0]["lr"] = self.learning_rate * (1.0 - update / self.updates)
             draw = np.searchsorted(cumulative, rng.random(self.batch_size), side="right")
             rows = torch.from_numpy(draw)
-            predicted = _forward(layers, inputs[rows]).gather(1, action[rows])
-            optimiser.zero_grad()
-            loss = mse_loss(predicted, target[rows])
-            loss.backward()  # type: ignore[no-untyped-call]
-            optimiser.step()
-        fitted = tuple((weight.detach(), bias.detach()) for weight, bias in layers)
-        return MLPFunction(fitted, self.actions, self.value_range)
+            error = chosen(network(inputs[rows])[0], action[rows]) - target[rows]
+            optimizer.zero_grad()
+            squared_loss(error).mean().backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
+        return member_functions(network, self.value_range)[0]
 
     def rebuild(self, arrays: Mapping[str, Array]) -> MLPFunction:
         """Take weights and biases back."""
-        return MLPFunction.rebuild(arrays) if "weight_0" in arrays else self.zero()
-
-    def _random_layers(self, rng: np.random.Generator) -> Layers:
-        """Draw weights and biases uniformly within 1/sqrt(inputs), PyTorch's own default."""
-        sizes = (self.observation_dimension, *self.hidden, self.actions)
-
-        def draw(bound: float, *shape: int) -> torch.Tensor:
-            return torch.from_numpy(rng.uniform(-bound, bound, shape).astype(np.float32))
-
-        return tuple((draw(n**-0.5, m, n), draw(n**-0.5, m)) for n, m in pairwise(sizes))
+        return MLPFunction.rebuild(arrays)
 
 
-def _inputs(observation: Array) -> torch.Tensor:
+def member_functions(
+    network: Ensemble, value_range: tuple[float, float] = (-np.inf, np.inf)
+) -> tuple[MLPFunction, ...]:
+    """Return the members as they are now; later training does not change them."""
+    weights, biases = (
+        [parameter.detach().numpy().copy() for parameter in parameters]
+        for parameters in (network.weights, network.biases)
+    )
+    return tuple(
+        MLPFunction(
+            tuple((w[i], b[i, 0]) for w, b in zip(weights, biases, strict=True)), value_range
+        )
+        for i in range(network.members)
+    )
+
+
+@torch.no_grad()
+def _copy(layers: Layers, network: Ensemble) -> None:
+    for i, (weight, bias) in enumerate(layers):
+        network.weights[i].copy_(torch.tensor(weight))
+        network.biases[i].copy_(torch.tensor(bias))
+
+
+def _flat(observation: Array) -> Tensor:
     # A copy, because logged observations are read-only and torch insists on writable memory.
     return torch.from_numpy(np.array(observation, dtype=np.float32)).flatten(start_dim=1)
-
-
-def _forward(layers: Layers, inputs: torch.Tensor) -> torch.Tensor:
-    activation = inputs
-    for weight, bias in layers[:-1]:
-        activation = relu(linear(activation, weight, bias))
-    weight, bias = layers[-1]
-    return linear(activation, weight, bias)

@@ -25,12 +25,11 @@ from hyq.data.mix import mixing_weights
 from hyq.data.online import OnlineStore
 from hyq.data.steps import StepView
 from hyq.fqi.base import Snapshot, Step
-from hyq.fqi.classes import F, FunctionClass
-from hyq.fqi.hyq_fqi import HyQ, HyQConfig, HyQState, collect, greedy_policy, online_residual
+from hyq.fqi.classes import F, FunctionClass, GreedyPolicy, num_actions
+from hyq.fqi.hyq_fqi import HyQConfig, HyQState, collect, online_residual, restore
 from hyq.fqi.linear import LinearClass, LinearFunction
-from hyq.fqi.stack import action_count
+from hyq.fqi.rollout import VectorEnv
 from hyq.fqi.tabular import TabularClass, TabularFunction
-from hyq.rollout import VectorEnv
 
 Range = tuple[float, float]
 
@@ -44,18 +43,18 @@ class ModelClass(Protocol[F]):
         ...
 
     def plan(
-        self, rows: Transitions, weight: FloatArray, following: F | None, value_range: Range
+        self, rows: Transitions, weight: FloatArray, next_function: F | None, value_range: Range
     ) -> F:
-        """Fit P_h and r_h to weighted rows, and return r_h + P_h max_a `following`."""
+        """Fit P_h and r_h to weighted rows, and return r_h + P_h max_a `next_function`."""
         ...
 
 
 @dataclass(frozen=True)
 class ModelBasedConfig:
-    """The settings; the online episodes of an iteration are the lanes of the environment."""
+    """The settings; the online episodes of an iteration are the `num_envs` of the environment."""
 
     iterations: int = 50
-    """Iterations; each ends with a policy to judge."""
+    """Iterations; each ends with a policy to evaluate."""
     offline_share: float | None = 0.5
     """Weight of the offline data in every fit: one half in Ross and Bagnell; None pools rows."""
     value_range: Range = (0.0, 1.0)
@@ -63,7 +62,7 @@ class ModelBasedConfig:
     model says."""
 
     def __post_init__(self) -> None:
-        """Refuse settings that mean nothing."""
+        """Validate the settings."""
         if self.iterations < 1:
             raise HyqError(f"iterations must be at least 1, got {self.iterations}")
         mixing_weights(1, 1, self.offline_share)
@@ -85,7 +84,7 @@ class ModelBased(Generic[F]):
         self, env: VectorEnv, offline: Dataset, streams: Streams, state: HyQState[F] | None = None
     ) -> Iterator[Step[HyQState[F]]]:
         """Alternate between collecting with the planned policy and planning in a new model."""
-        action_count(env.single_action_space)  # plans count actions from 0
+        num_actions(env.single_action_space)  # plans count actions from 0
         how = HyQConfig(collection="q-type", value_range=self.config.value_range)
         data = offline.by_step()
         if state is None:
@@ -104,7 +103,7 @@ class ModelBased(Generic[F]):
                 state=HyQState(t + 1, functions, online, samples),
                 iteration=t + 1,
                 online_steps=samples,
-                policy=greedy_policy(functions),
+                policy=GreedyPolicy(functions),
                 metrics={"online_residual": surprise, "realised_offline_share": share},
                 seconds={
                     "collect": collected - started,
@@ -114,13 +113,13 @@ class ModelBased(Generic[F]):
 
     def snapshot(self, state: HyQState[F]) -> Snapshot:
         """Save what Hy-Q saves: the model is a function of the data."""
-        return HyQ(self.model.values).snapshot(state)
+        return state.snapshot()
 
     def restore(
         self, replaced: Mapping[str, Array], appended: Sequence[Mapping[str, Array]]
     ) -> HyQState[F]:
         """Load what Hy-Q loads."""
-        return HyQ(self.model.values).restore(replaced, appended)
+        return restore(self.model.values.rebuild, replaced, appended)
 
 
 def plan(
@@ -133,8 +132,8 @@ def plan(
         logged = offline.at(h)
         rows = Transitions.concatenate([logged, *online.at(h)])
         weight = mixing_weights(len(logged), len(rows) - len(logged), config.offline_share)
-        following = functions[-1] if functions else None
-        functions.append(model.plan(rows, weight, following, config.value_range))
+        next_function = functions[-1] if functions else None
+        functions.append(model.plan(rows, weight, next_function, config.value_range))
         shares.append(float(weight[: len(logged)].sum()))
     return tuple(reversed(functions)), float(np.mean(shares))
 
@@ -163,23 +162,23 @@ class TabularModel:
         pairs, triples = self.states * self.actions, self.states * self.actions * self.states
         mass = np.bincount(pair, weight, pairs).reshape(*shape[:2], 1)
         paid = np.bincount(pair, weight * rows.reward, pairs).reshape(mass.shape)
-        going = np.bincount(triple, weight * rows.discount, triples).reshape(shape)
+        continuing = np.bincount(triple, weight * rows.discount, triples).reshape(shape)
         seen = mass > 0
         reward = np.divide(paid, mass, out=np.zeros(mass.shape), where=seen)
-        return np.divide(going, mass, out=np.zeros(shape), where=seen), reward[..., 0]
+        return np.divide(continuing, mass, out=np.zeros(shape), where=seen), reward[..., 0]
 
     def plan(
         self,
         rows: Transitions,
         weight: FloatArray,
-        following: TabularFunction | None,
+        next_function: TabularFunction | None,
         value_range: Range,
     ) -> TabularFunction:
         """Back values up exactly through the fitted tables."""
         transition, reward = self.fit(rows, weight)
-        if following is None:
+        if next_function is None:
             return TabularFunction(np.clip(reward, *value_range))
-        value = following.best(np.arange(self.states))
+        value = next_function.best(np.arange(self.states))
         return TabularFunction(np.clip(reward + transition @ value, *value_range))
 
 
@@ -194,7 +193,7 @@ class LinearModel:
     """Pull towards zero, in units of the total weight of the data, which is one."""
 
     def __post_init__(self) -> None:
-        """Refuse a regression without a unique solution."""
+        """Raise for a regression without a unique solution."""
         if not self.ridge > 0:
             raise HyqError(f"ridge must be positive, got {self.ridge}")
 
@@ -215,12 +214,12 @@ class LinearModel:
         self,
         rows: Transitions,
         weight: FloatArray,
-        following: LinearFunction | None,
+        next_function: LinearFunction | None,
         value_range: Range,
     ) -> LinearFunction:
         """Return the weights theta_h + mu_h V_{h+1}, V kept in range."""
         measure, reward = self.fit(rows, weight)
-        if following is None:
+        if next_function is None:
             return LinearFunction(reward)
-        value = np.clip(following.best(rows.next_observation), *value_range)
+        value = np.clip(next_function.best(rows.next_observation), *value_range)
         return LinearFunction(reward + measure @ value)

@@ -18,8 +18,7 @@ class TabularFunction(DiscreteValueFunction):
 
     def values(self, observation: Array) -> FloatArray:
         """Look the states up."""
-        rows: FloatArray = self.table[observation]
-        return rows
+        return self.table[observation]
 
     def arrays(self) -> Mapping[str, Array]:
         """Return the table."""

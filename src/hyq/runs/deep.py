@@ -16,7 +16,7 @@ from hyq.core.seeding import Streams
 from hyq.core.types import Array
 from hyq.data.dataset import Dataset
 from hyq.envs.make import VectorEnv, make_lanes
-from hyq.rollout import uniform_actions
+from hyq.fqi.rollout import uniform_actions
 from hyq.runs.checkpoint import RingCheckpoint
 from hyq.runs.deep_data import fitting, load
 from hyq.runs.records import RunDirectory

@@ -13,7 +13,7 @@ from hyq.core.seeding import Streams
 from hyq.data.dataset import Dataset
 from hyq.envs.combination_lock import BAD, CombinationLockVector, lock_parameters
 from hyq.fqi.base import Step
-from hyq.rollout import Policy, lockstep
+from hyq.fqi.rollout import Policy, lockstep
 from hyq.runs.checkpoint import load_state, save_state
 from hyq.runs.methods import build
 from hyq.runs.records import RunDirectory

@@ -23,7 +23,7 @@ from hyq.data.dataset import Dataset
 from hyq.envs.combination_lock import LATENTS, CombinationLockVector, LockSpec, lock_parameters
 from hyq.experts.lock import lock_dataset, lock_provenance
 from hyq.fqi.block import BlockFunction
-from hyq.rollout import lockstep
+from hyq.fqi.rollout import lockstep
 from hyq.runs import lock
 from hyq.runs.specs import LockRun
 

@@ -34,8 +34,8 @@ from hyq.envs.tabular import RowSampler, TabularEnv
 from hyq.fqi.classes import FunctionClass, Regression
 from hyq.fqi.hyq_fqi import HyQ, HyQConfig, HyQState, fitted_q_iteration
 from hyq.fqi.linear import LinearClass, LinearFunction
+from hyq.fqi.rollout import VectorEnv
 from hyq.fqi.tabular import TabularClass
-from hyq.rollout import VectorEnv
 from hyq.runs.records import RunDirectory
 from hyq.theory.assumptions import largest_returns
 from hyq.theory.theorem import Setting

@@ -27,9 +27,9 @@ class Witness:
     """Distance there between what should be in the class and the nearest that is."""
     source: FloatArray
     """What should be in the class at `step`: Q*_h, or T f_{h+1}."""
-    of: FloatArray | None = None
+    of: FloatArray | None
     """The f_{h+1} (or its weights) whose backup leaves the class; None for realizability."""
-    reason: str = "no member is near"
+    reason: str
 
     def __str__(self) -> str:
         """Say it in a line."""
@@ -80,11 +80,7 @@ def range_completeness(mdp: FiniteMDP, top: FloatArray) -> Witness | None:
         for f in (np.zeros_like(top[h]), *tops):
             backup = mdp.bellman(h, f)
             excess = np.maximum(backup - top[h], -backup)
-            state, action = np.unravel_index(excess.argmax(), excess.shape)
-            gap = float(excess[state, action])
-            if gap > _TOLERANCE:
-                reason = "it leaves the range of its step"
-                found.append(Witness(h, int(state), int(action), gap, backup, f, reason))
+            found.append(_witness(h, excess, backup, f, "it leaves the range of its step"))
     return _worst(found)
 
 
@@ -125,9 +121,7 @@ def _nearest(
 ) -> Witness | None:
     distance = np.abs(members - source)
     nearest = distance[distance.max(axis=(1, 2)).argmin()]
-    state, action = np.unravel_index(nearest.argmax(), nearest.shape)
-    gap = float(nearest[state, action])
-    return Witness(h, int(state), int(action), gap, source, of) if gap > _TOLERANCE else None
+    return _witness(h, nearest, source, of, "no member is near")
 
 
 def _projected(
@@ -136,15 +130,25 @@ def _projected(
     matrix = features.reshape(-1, features.shape[-1])
     weights = np.linalg.lstsq(matrix, source.ravel(), rcond=None)[0]
     error = np.abs(features @ weights - source)
-    state, action = np.unravel_index(error.argmax(), error.shape)
-    gap = float(error[state, action])
-    if gap > _TOLERANCE:
-        return Witness(h, int(state), int(action), gap, source, of, "not linear in the features")
     excess = float(np.linalg.norm(weights)) - radius
-    if excess > _TOLERANCE:
-        reason = f"its shortest weights are {excess:.3g} longer than B_W"
-        return Witness(h, int(state), int(action), excess, source, of, reason)
-    return None
+    return _witness(h, error, source, of, "not linear in the features") or _witness(
+        h,
+        np.full(source.shape, excess),
+        source,
+        of,
+        f"its shortest weights are {excess:.3g} longer than B_W",
+    )
+
+
+def _witness(
+    h: int, gap: FloatArray, source: FloatArray, of: FloatArray | None, reason: str
+) -> Witness | None:
+    """Return the place of the largest gap, if that is one."""
+    state, action = np.unravel_index(gap.argmax(), gap.shape)
+    largest = float(gap[state, action])
+    if largest <= _TOLERANCE:
+        return None
+    return Witness(h, int(state), int(action), largest, source, of, reason)
 
 
 def _worst(found: list[Witness | None]) -> Witness | None:

@@ -185,13 +185,12 @@ def relative_spectrum(target: FloatArray, data: FloatArray) -> FloatArray:
     if np.diag(rotated)[~seen].sum() > 1e-10 * max(float(np.trace(target)), _ZERO):
         return np.array([math.inf])
     scale = np.sqrt(values[seen])
-    relative: FloatArray = np.linalg.eigvalsh(rotated[np.ix_(seen, seen)] / np.outer(scale, scale))
-    return relative
+    return np.linalg.eigvalsh(rotated[np.ix_(seen, seen)] / np.outer(scale, scale))
 
 
 @dataclass(frozen=True)
 class LowRankBounds:
-    """The bound on C_pi in low-rank MDPs, whose features phi* nobody knows."""
+    """The bound on C_pi in low-rank MDPs, whose features phi* are unknown."""
 
     tight: float
     """sqrt(alpha (1 + sum_{h<H-1} ||E_{d_h} phi*||^2)): Cauchy-Schwarz over the steps."""

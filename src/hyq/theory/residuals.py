@@ -21,8 +21,7 @@ def bellman_residuals(mdp: FiniteMDP, f: FloatArray) -> FloatArray:
     _check_tables(mdp, f, steps_axis=-3)
     best = np.concatenate([f[..., 1:, :, :].max(axis=-1), np.zeros_like(f[..., :1, :, 0])], axis=-2)
     backup = mdp.reward + np.einsum("hsat,...ht->...hsa", mdp.transition, best)
-    residuals: FloatArray = backup - f
-    return residuals
+    return backup - f
 
 
 def pairwise_residuals(mdp: FiniteMDP, tables: FloatArray) -> list[FloatArray]:
@@ -47,8 +46,7 @@ def enumerate_product(tables: FloatArray) -> FloatArray:
     if members**horizon > _ENUMERABLE:
         raise HyqError(f"a class of {members}^{horizon} functions is too large to enumerate")
     choices: IntArray = np.array(list(cartesian(range(members), repeat=horizon)))
-    joint: FloatArray = tables[np.arange(horizon), choices]
-    return joint
+    return tables[np.arange(horizon), choices]
 
 
 def _check_tables(mdp: FiniteMDP, tables: FloatArray, steps_axis: int) -> None:

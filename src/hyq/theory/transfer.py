@@ -63,14 +63,12 @@ def linear_transfer(features: FloatArray, occupancy: FloatArray, nu: FloatArray)
 
 def feature_mean(features: FloatArray, distribution: FloatArray) -> FloatArray:
     """Return E[phi(s, a)] at every step, shape (H, d); `features` has shape (S, A, d)."""
-    mean: FloatArray = np.einsum("hsa,sad->hd", distribution, features)
-    return mean
+    return np.einsum("hsa,sad->hd", distribution, features)
 
 
 def feature_covariance(features: FloatArray, distribution: FloatArray) -> FloatArray:
     """Return E[phi phi'] at every step, shape (H, d, d)."""
-    covariance: FloatArray = np.einsum("hsa,sad,sae->hde", distribution, features, features)
-    return covariance
+    return np.einsum("hsa,sad,sae->hde", distribution, features, features)
 
 
 def inverse_norm(vector: FloatArray, covariance: FloatArray) -> float:
@@ -128,9 +126,9 @@ class ChainProblem:
             return None
         path = []
         for choice in reversed(back):
-            following = int(choice[member])
-            path.append((following, member))
-            member = following
+            next_member = int(choice[member])
+            path.append((next_member, member))
+            member = next_member
         return path[::-1]
 
     def total(self, terms: list[FloatArray], path: list[tuple[int, int]]) -> float:

@@ -1,34 +1,13 @@
-"""The temporal-difference maths against values worked out by hand."""
+"""Losses against values worked out by hand."""
 
 import math
 
-import numpy as np
 import pytest
 import torch
 
-from hyq.core.targets import (
-    chosen,
-    conservative_penalty,
-    large_margin_loss,
-    optimality_target,
-    td_error,
-)
+from hyq.losses import chosen, conservative_penalty, large_margin_loss
 
 Q = torch.tensor([[0.0, math.log(2.0), math.log(5.0)], [1.0, 1.0, 1.0]])
-
-
-def test_the_target_adds_the_discounted_value_and_stays_in_range() -> None:
-    r_t, v_t = np.array([0.25, 0.5, 0.75]), np.array([0.5, 0.5, 0.5])
-    target = optimality_target(r_t, np.array([1.0, 0.0, 1.0]), v_t, (0.0, 1.0))
-    np.testing.assert_allclose(target, [0.75, 0.5, 1.0])
-    np.testing.assert_allclose(td_error(np.array([0.5, 0.5, 0.5]), target), [-0.25, 0.0, -0.5])
-
-
-def test_shapes_that_do_not_match_are_refused() -> None:
-    with pytest.raises(ValueError, match="one length"):
-        td_error(np.zeros(3), np.zeros(4))
-    with pytest.raises(ValueError, match="one length"):
-        td_error(np.zeros((3, 1)), np.zeros((3, 1)))
 
 
 def test_chosen_takes_one_value_a_row_in_any_batch_shape() -> None:

@@ -9,13 +9,13 @@ import pytest
 from gymnasium.vector import AutoresetMode
 
 from hyq.core.errors import HyqError
-from hyq.rollout import lockstep, returns, uniform_actions
+from hyq.fqi.rollout import lockstep, returns, uniform_actions
 
 
-def test_lockstep_follows_each_lane_until_its_episode_ends() -> None:
+def test_lockstep_follows_each_environment_until_its_episode_ends() -> None:
     env = gym.make_vec("CartPole-v1", num_envs=3)
     push_right = lambda h, x: np.ones(3, dtype=int)  # noqa: E731  (falls within 11 steps)
-    alive = [set(lanes.tolist()) for _, lanes in lockstep(env, push_right, 50, seed=0)]
+    alive = [set(running.tolist()) for _, running in lockstep(env, push_right, 50, seed=0)]
     assert alive[0] == {0, 1, 2}
     assert all(later <= earlier for earlier, later in pairwise(alive))
     assert len(alive) < 15
@@ -30,13 +30,13 @@ def test_discount_is_zero_only_where_an_episode_terminated() -> None:
     env.close()
 
 
-def test_returns_add_up_the_rewards_of_one_episode_a_lane() -> None:
+def test_returns_add_up_the_rewards_of_one_episode_an_environment() -> None:
     env = gym.make_vec("CartPole-v1", num_envs=3)
     policy = lambda h, x: np.ones(3, dtype=int)  # noqa: E731
     total = returns(env, policy, 50, seed=0)
     counted = np.zeros(3)
-    for _, lanes in lockstep(env, policy, 50, seed=0):
-        counted[lanes] += 1  # CartPole pays one a step
+    for _, running in lockstep(env, policy, 50, seed=0):
+        counted[running] += 1  # CartPole pays one a step
     np.testing.assert_array_equal(total, counted)
     env.close()
 
@@ -53,7 +53,7 @@ def test_uniform_actions_cover_the_space_evenly() -> None:
         uniform_actions(gym.spaces.Box(-np.inf, np.inf, (2,)), 1, rng)
 
 
-def test_lanes_that_reset_themselves_at_once_are_refused() -> None:
+def test_environments_that_reset_themselves_at_once_raise() -> None:
     for mode in (AutoresetMode.SAME_STEP, AutoresetMode.DISABLED):
         one = partial(gym.make, "CartPole-v1")
         env = gym.vector.SyncVectorEnv([one, one], autoreset_mode=mode)

@@ -1,0 +1,69 @@
+"""Networks of one shape trained together: all members in one batched product a layer."""
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import layer_norm, relu
+
+from hyq.core.errors import HyqError
+
+
+class Ensemble(nn.Module):
+    """Members with ReLU layers and no parameter in common; without hidden layers they are linear.
+
+    Parameters are drawn as those of `nn.Linear` are, from PyTorch's generator: seed it around the
+    construction (`core.seeding.torch_seed`).
+    """
+
+    def __init__(
+        self,
+        members: int,
+        inputs: int,
+        hidden: Sequence[int],
+        outputs: int,
+        *,
+        layer_norm: bool = False,
+    ) -> None:
+        """Draw weights and biases uniformly within 1/sqrt(inputs of the layer).
+
+        Args:
+            members: Number of networks.
+            inputs: Length of an input.
+            hidden: Units of each hidden layer.
+            outputs: Length of an output.
+            layer_norm: Normalise every hidden layer before its ReLU (Ba et al. 2016).
+        """
+        super().__init__()
+        sizes = (inputs, *hidden, outputs)
+        if min(members, *sizes) < 1:
+            raise HyqError(f"every layer needs at least one unit, got hidden={tuple(hidden)}")
+        self.members = members
+        self.weights, self.biases = nn.ParameterList(), nn.ParameterList()
+        self.gains, self.shifts = nn.ParameterList(), nn.ParameterList()
+        for n, m in pairwise(sizes):
+            bound = 1 / math.sqrt(n)
+            self.weights.append(nn.Parameter(torch.empty(members, n, m).uniform_(-bound, bound)))
+            self.biases.append(nn.Parameter(torch.empty(members, 1, m).uniform_(-bound, bound)))
+        for m in hidden if layer_norm else ():
+            self.gains.append(nn.Parameter(torch.ones(members, 1, m)))
+            self.shifts.append(nn.Parameter(torch.zeros(members, 1, m)))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Return outputs (members, B, outputs).
+
+        Member i sees `inputs[i]` where inputs are (members, B, n), and all of (B, n).
+        """
+        x = inputs.to(self.weights[0].dtype)  # observations may be whole numbers
+        if x.ndim == 2:
+            x = x.expand(self.members, *x.shape)
+        last = len(self.weights) - 1
+        for i, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
+            x = torch.baddbmm(bias, x, weight)
+            if i < last:
+                if self.gains:
+                    x = layer_norm(x, x.shape[-1:]) * self.gains[i] + self.shifts[i]
+                x = relu(x)
+        return x

@@ -1,0 +1,57 @@
+"""Episodes of fixed length in every environment of a vector, stepped together."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.vector import AutoresetMode
+
+from hyq.core.errors import HyqError
+from hyq.core.types import Array, FloatArray, Transitions
+
+VectorEnv = gym.vector.VectorEnv[Array, Array, Array]
+Policy = Callable[[int, Array], Array]
+"""A non-stationary policy: actions for a batch of observations at step h."""
+
+
+def lockstep(
+    env: VectorEnv, policy: Policy, steps: int, seed: int
+) -> Iterator[tuple[Transitions, Array]]:
+    """Reset all environments and yield (transitions of step h, their indices) for h < steps.
+
+    An environment whose episode ends early yields nothing more; the loop stops when none is left.
+    """
+    mode = env.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP)
+    if mode is not AutoresetMode.NEXT_STEP:
+        raise HyqError(f"environments must be reset in the step after their end, not as in {mode}")
+    observation, _ = env.reset(seed=seed)
+    running = np.arange(env.num_envs)
+    for h in range(steps):
+        action = policy(h, observation)
+        next_observation, reward, terminated, truncated, _ = env.step(action)
+        rows = Transitions(
+            observation, action, reward, 1.0 - terminated.astype(np.float32), next_observation
+        )
+        yield (rows if len(running) == env.num_envs else rows[running]), running
+        running = running[~(terminated | truncated)[running]]
+        if not len(running):
+            return
+        observation = next_observation
+
+
+def returns(env: VectorEnv, policy: Policy, steps: int, seed: int) -> FloatArray:
+    """Play one episode in every environment and return the sum of rewards of each."""
+    total = np.zeros(env.num_envs)
+    for rows, running in lockstep(env, policy, steps, seed):
+        total[running] += rows.reward
+    return total
+
+
+def uniform_actions(space: gym.Space[Any], count: int, rng: np.random.Generator) -> Array:
+    """Draw actions uniformly from a discrete or a bounded box space."""
+    if isinstance(space, gym.spaces.Discrete):
+        return space.start + rng.integers(space.n, size=count)
+    if isinstance(space, gym.spaces.Box) and space.is_bounded():
+        return rng.uniform(space.low, space.high, size=(count, *space.shape)).astype(space.dtype)
+    raise HyqError(f"there is no uniform action in {space}: collect with the Q-type instead")
