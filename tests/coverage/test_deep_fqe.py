@@ -145,7 +145,7 @@ def test_what_cannot_be_evaluated_is_refused() -> None:
 def test_from_the_shell(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hyq.report.evaluate.UPDATES", 5)
+    monkeypatch.setattr("hyq.commands.evaluate.UPDATES", 5)
     always(1).save(tmp_path / "policy")
     walk(0, right=0.0).save(tmp_path / "logs")
     words = ["evaluate", str(tmp_path / "policy"), "--data", str(tmp_path / "logs")]

@@ -77,6 +77,7 @@ def aggregate(
     y: str = "eval_return",
     statistic: Statistic = "median",
     interpolation: Literal["step", "linear"] = "step",
+    x: str = "online_steps",
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Sum the learning curves of several seeds up: the lower edge, the centre, the upper edge.
 
@@ -85,7 +86,7 @@ def aggregate(
     """
     curves = []
     for run in runs:
-        steps, values = run.points(y)
+        steps, values = run.points(y, x)
         if not steps:
             continue
         if interpolation == "linear":
@@ -253,16 +254,15 @@ def _acts(run: RunResult) -> bool:
 
 
 def _group_curves(name: str, runs: Sequence[RunResult], color: str) -> list[Curve]:
+    x, curves = "online_steps" if all(map(_acts, runs)) else "updates", []
     if len(runs) >= FEWEST_FOR_BAND and all(run.points("eval_return")[0] for run in runs):
-        grid = np.linspace(0, max(run.rows[-1]["online_steps"] for run in runs), GRID_POINTS)
-        low, middle, high = aggregate(runs, grid)
-        if np.isfinite(middle).sum() > 1 and all(map(_acts, runs)):
-            return [Curve(name, grid, middle, low, high, color, seeds=len(runs))]
-    curves = []
+        grid = np.linspace(0, max(run.rows[-1][x] for run in runs), GRID_POINTS)
+        low, middle, high = aggregate(runs, grid, x=x)
+        return [Curve(name, grid, middle, low, high, color, seeds=len(runs))]
     for run in runs:
         label, marker = f"{name}, seed {run.setting('seed')}", "o" if run.on_lock else ""
         for key, style in (("eval_return", "-"), ("recent_return", ":")):
-            steps, values = run.points(key, "online_steps" if _acts(run) else "updates")
+            steps, values = run.points(key, x)
             if steps:
                 curves.append(Curve(label, steps, values, None, None, color, style, 1.6, marker))
                 label = ""  # a run is named once, by the first of its curves

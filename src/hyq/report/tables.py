@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rich.box import SIMPLE
+from rich.console import JustifyMethod
 from rich.markup import escape
 from rich.table import Table
 
@@ -28,7 +29,8 @@ class TextTable:
         )
         for index, name in enumerate(self.columns):
             text = index < self.left  # text may be folded, numbers never
-            table.add_column(name, justify="left" if text else "right", no_wrap=not text)
+            justify: JustifyMethod = "left" if text else "right"
+            table.add_column(name, justify=justify, no_wrap=not text, overflow="fold")
         for row in self.rows:
             table.add_row(*map(escape, row))
         return table
