@@ -162,7 +162,7 @@ def test_from_the_shell(
     rows = Transitions(np.zeros(4), np.zeros(4, int), np.ones(4), np.ones(4), np.zeros(4))
     Dataset(rows, np.zeros(4, int), {}).save(tmp_path / "tuples")
     assert main([*words[:-1], str(tmp_path / "tuples")]) == 2
-    assert "judged on episodes" in capsys.readouterr().err
+    assert "evaluated on episodes" in capsys.readouterr().err
     assert main([*words[:-1], str(tmp_path / "nowhere")]) == 2
     assert "no dataset" in capsys.readouterr().err
     assert main([*words[:2], "--gamma", "0.9"]) == 2

@@ -78,7 +78,7 @@ def test_runs_of_every_kind_are_compared(
     assert main(words) == 0
     said = capsys.readouterr().out
     assert "CartPole-v1" in said
-    assert "lock, H = 100" in said
+    assert "lock, H" in said
     assert figure.read_bytes().startswith(b"\x89PNG")
 
 
@@ -137,5 +137,5 @@ def test_panels_share_a_legend_and_say_how_many_seeds_they_have() -> None:
 
 
 def test_steps_are_short() -> None:
-    assert [short(v) for v in (0, 0.5, 250, 1e3, 25e4, 1.5e6)] == [
-        "0", "0.5", "250", "1k", "250k", "1.5M"]  # fmt: skip
+    assert [short(v) for v in (0, 0.5, 250, 1e3, 25e4, 1.5e6, 1024)] == [
+        "0", "0.5", "250", "1k", "250k", "1.5M", "1,024"]  # fmt: skip

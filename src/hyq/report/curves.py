@@ -84,14 +84,13 @@ def aggregate(
     A run that solved its problem stays where it ended. Of the others nothing is known beyond their
     end. On the lock a policy earns nothing before the first evaluation.
     """
-    curves = []
+    curves: list[FloatArray] = []
     for run in runs:
         steps, values = run.points(y, x)
         if not steps:
             continue
         if interpolation == "linear":
-            line: FloatArray = np.interp(grid, steps, values, left=np.nan, right=np.nan)
-            curves.append(line)
+            curves.append(np.interp(grid, steps, values, left=np.nan, right=np.nan))
         else:
             solved = run.summary is not None and bool(run.summary["solved"])
             before = 0.0 if run.on_lock else None
@@ -119,7 +118,7 @@ def draw_curves(
             drawn, labels = axes.get_legend_handles_labels()
             handles |= dict(zip(labels, drawn, strict=True))
             if labels and not shared_legend:
-                axes.legend(frameon=False, fontsize=7.5)
+                axes.legend(fontsize=7.5, edgecolor="none")
         if handles and shared_legend:
             fitting = int(12 * figure.get_figwidth() / (10 + max(map(len, handles))))
             figure.legend(
@@ -149,7 +148,8 @@ def panel_grid(
 
 
 def _draw_panel(axes: Axes, panel: Panel) -> None:
-    for curve in panel.curves:
+    curves = [curve for curve in panel.curves if len(curve.x)]
+    for curve in curves:
         axes.plot(
             curve.x,
             curve.y,
@@ -179,11 +179,11 @@ def _draw_panel(axes: Axes, panel: Panel) -> None:
             fontsize=8.5,
             color="#555555",
         )
-    if panel.log_x:
+    if panel.log_x and curves:
         axes.set_xscale("log", base=panel.log_x)
-    elif panel.x_range is None and any(len(curve.x) for curve in panel.curves):
+    elif panel.x_range is None and curves:
         axes.set_xlim(left=0)
-    if panel.log_y:
+    if panel.log_y and curves:
         axes.set_yscale("log")
         axes.yaxis.set_minor_formatter(NullFormatter())
     else:
@@ -199,9 +199,10 @@ def _draw_panel(axes: Axes, panel: Panel) -> None:
 
 
 def short(value: float) -> str:
-    """Show a large number in a few characters."""
-    unit, name = next(((u, n) for u, n in ((1e6, "M"), (1e3, "k")) if abs(value) >= u), (1, ""))
-    return f"{value / unit:g}{name}"
+    """Show a round number in a few characters: 250k, 1.5M."""
+    units = ((unit, name) for unit, name in ((1e6, "M"), (1e3, "k")) if abs(value) >= unit)
+    unit, name = next(units, (1, ""))
+    return f"{value / unit:g}{name}" if value % (unit / 100) == 0 else f"{value:,g}"
 
 
 def seeds_note(curves: Sequence[Curve]) -> str:
@@ -245,8 +246,7 @@ def draw_runs(runs: Sequence[RunResult]) -> Figure:
         x_label = "online steps" if all(map(_acts, here)) else "online steps, or updates offline"
         y_label = "" if panels else "return (dotted: last episodes)"
         panels.append(Panel(environment, curves, levels, x_label, y_label))
-    width = 7.5 if len(panels) == 1 else 5.2
-    return draw_curves(panels, columns=3, size=(width, 4.4), share_y=False)
+    return draw_curves(panels, columns=3, size=(6.4, 4.4), share_y=False)
 
 
 def _acts(run: RunResult) -> bool:

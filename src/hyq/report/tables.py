@@ -1,5 +1,6 @@
 """Tables of text, shown in a terminal and on pages alike; the table that compares runs."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -46,9 +47,10 @@ def facts_table(facts: Mapping[str, str], title: str = "") -> Table:
 
 def number(value: float | None, digits: int = 3) -> str:
     """Show a number in a few characters, or that there is none."""
-    if value is None:
+    if value is None or math.isnan(value):
         return "-"
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.{digits}g}"
+    whole = isinstance(value, int) or abs(value) >= 1000
+    return f"{value:,.0f}" if whole else f"{value:.{digits}g}"
 
 
 def run_table(runs: Sequence[RunResult]) -> TextTable:
