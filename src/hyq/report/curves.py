@@ -282,5 +282,5 @@ def figure_bytes(figure: Figure, suffix: str = ".png") -> bytes:
         with rc_context({"svg.fonttype": "none", "svg.hashsalt": "hyq"}):
             figure.savefig(buffer, format="svg", metadata={"Date": None})
     else:
-        figure.savefig(buffer, format="png", dpi=130)
+        figure.savefig(buffer, format="png", dpi=110)
     return buffer.getvalue()
