@@ -209,8 +209,7 @@ def beside_rnd(result: MontezumaResult) -> Figure:
     curves, grid = [], result.grid
     for one in result.learned:
         if one.algorithm == "hyq" and one.data is not None:
-            label, color = f"Hy-Q, {one.data_name} data", DATA[one.data][1]
-            curves.append(one.curve(grid, label, color))
+            curves.append(one.curve(grid, f"Hy-Q, {one.data_name} data", DATA[one.data][1]))
         elif one.algorithm == "rnd":
             curves.append(one.curve(grid, "RND, no data", algorithm_color("rnd")))
     panel = Panel("", curves, result.levels("expert"), y_label=Y_LABEL, y_range=FROM_ZERO)
