@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hyq.cli import VERBS, main, summary
+from hyq.cli import SUBCOMMANDS, main, summary
 from hyq.commands import data_lock
 from hyq.data.dataset import Dataset
 
@@ -26,29 +26,34 @@ def complaint(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
     return text
 
 
-def test_help_lists_every_verb(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_lists_every_subcommand(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([]) == 0
     listed = capsys.readouterr().out
-    assert all(f"hyq {verb}" in listed for verb in VERBS)
+    assert all(f"hyq {subcommand}" in listed for subcommand in SUBCOMMANDS)
 
 
-@pytest.mark.parametrize("verb", VERBS)
-def test_every_verb_teaches(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("subcommand", SUBCOMMANDS)
+def test_every_subcommand_teaches(subcommand: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stop:
-        main([*verb.split(), "--help"])
+        main([*subcommand.split(), "--help"])
     assert stop.value.code == 0
     taught = capsys.readouterr().out
-    assert f"usage: hyq {verb}" in taught
-    assert len(summary(verb)) > 20
-    assert summary(verb) in " ".join(taught.split())
+    assert f"usage: hyq {subcommand}" in taught
+    assert len(summary(subcommand)) > 20
+    assert summary(subcommand) in " ".join(taught.split())
 
 
 @pytest.mark.parametrize("words", [["run", "--help"], ["data", "make", "-h"], ["data", "--help"]])
-def test_a_group_of_verbs_has_help(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_group_of_subcommands_has_help(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(words) == 0
     listed = capsys.readouterr().out
     group = " ".join(words[:-1])
-    assert all((f"hyq {verb} " in listed) == verb.startswith(group) for verb in VERBS)
+    assert all(
+        (f"hyq {subcommand} " in listed) == subcommand.startswith(group)
+        for subcommand in SUBCOMMANDS
+    )
 
 
 def test_help_does_not_wait_for_pytorch() -> None:
@@ -82,10 +87,10 @@ def test_run_report_and_data_go_together(
     assert (run / "curve.png").read_bytes().startswith(b"\x89PNG")
     capsys.readouterr()
     picture = tmp_path / "new" / "both.png"
-    assert main(["report", str(run), str(run), "--picture", str(picture)]) == 0
-    assert capsys.readouterr().out.count("yes") == 2
+    assert main(["report", str(run), str(run), "--figure", str(picture)]) == 0
+    assert "not yet" not in capsys.readouterr().out
     assert picture.exists()
-    words = ["report", str(run), "--picture"]
+    words = ["report", str(run), "--figure"]
     assert "is a directory" in complaint([*words, str(picture.parent)], capsys)
     assert "cannot write" in complaint([*words, str(picture / "curve.png")], capsys)
 
@@ -93,7 +98,7 @@ def test_run_report_and_data_go_together(
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["fly"], "no verb 'fly'"),
+        (["fly"], "no subcommand 'fly'"),
         (["run", "lock", "--data", "neither"], "no dataset at 'neither'"),
         (["run", "lock", "--horizon", "many"], "hyq: --horizon wants a whole number, got 'many' ("),
         (["run", "lock", "--horizon", "1.5"], "hyq: --horizon wants a whole number, got '1.5' ("),
@@ -151,7 +156,7 @@ def test_an_evaluation_says_what_it_lacks(
     (run / "checkpoint" / "state.safetensors").write_bytes(b"")
     assert "run holds no policy" in complaint(["evaluate", str(run)], capsys)
     (run / "manifest.json").write_text('{"experiment": "lock"}')
-    assert "give the logs to judge it from as --data" in complaint(["evaluate", str(run)], capsys)
+    assert "give the data to evaluate it on as --data" in complaint(["evaluate", str(run)], capsys)
 
 
 def test_the_list_of_datasets_says_what_they_are_and_does_not_wait_for_pytorch() -> None:

@@ -144,7 +144,7 @@ def test_what_cannot_be_evaluated_is_refused() -> None:
 def test_from_the_shell(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hyq.report.evaluate.UPDATES", 5)
+    monkeypatch.setattr("hyq.commands.evaluate.UPDATES", 5)
     always(1).save(tmp_path / "policy")
     walk(0, right=0.0).save(tmp_path / "logs")
     words = ["evaluate", str(tmp_path / "policy"), "--data", str(tmp_path / "logs")]
@@ -161,7 +161,7 @@ def test_from_the_shell(
     rows = Transitions(np.zeros(4), np.zeros(4, int), np.ones(4), np.ones(4), np.zeros(4))
     Dataset.from_transitions(rows, np.zeros(4, int), {}).save(tmp_path / "tuples")
     assert main([*words[:-1], str(tmp_path / "tuples")]) == 2
-    assert "judged on episodes" in capsys.readouterr().err
+    assert "evaluated on episodes" in capsys.readouterr().err
     assert main([*words[:-1], str(tmp_path / "nowhere")]) == 2
     assert "no dataset" in capsys.readouterr().err
     assert main([*words[:2], "--gamma", "0.9"]) == 2

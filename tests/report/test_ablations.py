@@ -1,100 +1,115 @@
-"""The ablations: each undoes what it says and nothing else, and the table shows what came of it."""
+"""Ablations and datasets: runs are named by what differs, and noise is called noise."""
 
-import shutil
-from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
-from hyq.algos.deep_baselines import ADAM_SETTINGS
-from hyq.algos.deep_config import PRESETS, DeepConfig
 from hyq.cli import main
+from hyq.commands.report import report_suite
 from hyq.core.errors import HyqError
-from hyq.core.files import read_json, write_json
-from hyq.report.ablations import ablation_table, noise, read_ablations
-from hyq.runs.deep import DeepRun
-from hyq.runs.launch import SuiteDirectory
-from hyq.runs.suites import ABLATIONS, MONTEZUMA_PARAMETERS, ablation_suite
-from tests.report.test_montezuma_report import rows, write_run
+from hyq.report.ablations import (
+    LAST,
+    WHOLE,
+    ablation_table,
+    name_ablations,
+    recent_return,
+    seed_range,
+    steps_until,
+)
+from hyq.report.records import RunResult
+from hyq.runs.suites import ABLATIONS
+from tests.report.suites import Page, Row, write_suite
 
-SUITE = ablation_suite(20_000)
-
-
-def config(run: object) -> DeepConfig:
-    assert isinstance(run, DeepRun)
-    return run.config
-
-
-def test_each_undoes_what_it_says_and_nothing_else() -> None:
-    whole = config(SUITE.runs[0])
-    for (name, settings), run in zip(ABLATIONS.items(), SUITE.runs, strict=True):
-        changed = {
-            field.name
-            for field in fields(DeepConfig)
-            if getattr(config(run), field.name) != getattr(whole, field.name)
-        }
-        assert isinstance(run, DeepRun)
-        if run.env_parameters != MONTEZUMA_PARAMETERS:
-            changed.add("env_parameters")
-        if "preset" in settings:
-            assert len(changed) > 10, name
-        else:
-            assert changed == {"adam" if n in ADAM_SETTINGS else n for n in settings}, name
+STEPS = 20_000
+ONE_CHANGED = {name: changes for name, changes in ABLATIONS.items() if len(changes) == 1}
 
 
-def test_every_departure_from_the_paper_is_undone_by_itself() -> None:
-    paper, small = PRESETS["paper-montezuma"], PRESETS["paper-small-montezuma"]
-    whole, *others = (
-        config(run)
-        for settings, run in zip(ABLATIONS.values(), SUITE.runs, strict=True)
-        if "preset" not in settings
-    )
-    left = {
-        field.name
-        for field in fields(DeepConfig)
-        if getattr(whole, field.name) != getattr(paper, field.name)
-        and not any(
-            getattr(other, field.name) in (getattr(paper, field.name), getattr(small, field.name))
-            for other in others
-            if getattr(other, field.name) != getattr(whole, field.name)
-        )
-    }
-    assert left == {"online_steps", "n_value", "lanes"}, "these are as in the paper at this size"
+def ablation(level: float, **changes: Any) -> RunResult:
+    usual: dict[str, Any] = {name: None for one in ABLATIONS.values() for name in one}
+    spec = {"algorithm": "hyq", "seed": 100, "online_steps": STEPS}
+    rows = [
+        {"online_steps": 10_000 * n, "recent_return": level * (n - 1), "episodes": []}
+        for n in (1, 2)
+    ]
+    return RunResult({**spec, "settings": {**usual, **changes}}, rows, None)
 
 
-def test_the_report_names_what_was_undone(
+def test_runs_are_named_by_what_was_changed() -> None:
+    names = list(ONE_CHANGED)[:3]
+    runs = [ablation(900.0), *(ablation(900.0, **ONE_CHANGED[name]) for name in names)]
+    found = name_ablations([*runs, ablation(900.0, somebodys="own")])
+    assert list(found) == [WHOLE, *names, 'somebodys="own"']
+    assert recent_return(found[WHOLE], 15_000) == 450.0
+    assert np.isnan(recent_return(found[WHOLE], 5_000))
+    assert np.isnan(recent_return(found[WHOLE], 30_000))
+
+
+def test_differences_that_another_seed_could_make_are_in_brackets() -> None:
+    levels = (900.0, 1400.0, 200.0)
+    runs = dict(zip((WHOLE, "b", "c"), map(ablation, levels), strict=True))
+    rows = ablation_table(runs, STEPS).rows
+    assert [row[-1] for row in rows] == ["", "(+500)", "-700"]
+    assert [row[-1] for row in ablation_table({"b": runs["b"]}, STEPS).rows] == ["-"]
+    assert seed_range(300_000) < seed_range(300_001) < seed_range(5_000_000)
+
+
+def test_the_report_of_ablations(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (name, changes), *_ = ONE_CHANGED.items()
+    runs = [ablation(900.0), ablation(100.0, **changes), None]
+    path = write_suite(tmp_path / "suite", runs, "ablations")
+    assert main(["report", "suite", str(path)]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "-800" in said
+    assert "One seed a row" in said
+    page = " ".join(Page((path / "report.html").read_text()).text.split())
+    assert f"1 of 1 changes lower the return by more than another seed may: {name}." in page
+    assert "3 runs. 3 of them are under way or still to come." in page
+    assert (path / "figure.png").stat().st_size > 1000
+
+
+def episodes(count: int, points: float, after: int = 0) -> list[tuple[int, float, int]]:
+    """List episodes of 10 steps each, all as good."""
+    return [(after + 10 * (number + 1), points, 10) for number in range(count)]
+
+
+def run_of(*records: list[tuple[int, float, int]], data: str = "some", seed: int = 1) -> RunResult:
+    rows: list[Row] = [{"episodes": part, "online_steps": 0} for part in records]
+    return RunResult({"env": "E", "algorithm": "hyq", "data": data, "seed": seed}, rows, None)
+
+
+def test_steps_are_counted_until_a_hundred_successive_episodes_earn_enough() -> None:
+    poor, good = episodes(300, 0.0), episodes(LAST, 2000.0, after=3000)
+    assert steps_until(run_of(poor, good), 1500.0) == 3000 + 750, "75 good ones of the last 100"
+    assert steps_until(run_of(poor, good), 2000.0) == 3000 + 1000
+    assert steps_until(run_of(poor, good), 2001.0) == np.inf
+    assert steps_until(run_of([(5, 300_000.0, 5)], poor), 3000.0) == 990, "not before a hundred"
+    assert steps_until(run_of(episodes(99, 5000.0)), 0.0) == np.inf
+
+
+def test_the_report_of_datasets_has_every_run_and_the_medians(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    directory = SuiteDirectory.prepare(tmp_path / "suite", SUITE)
+    runs = []
+    for seed in (103, 104, 105):
+        for data, level in (("easy", 3000.0), ("medium", 1600.0)):
+            poor = episodes(100 * (seed - 100), 0.0)
+            good = episodes(LAST, level, after=10 * len(poor))
+            runs.append(run_of(poor, good, data=data, seed=seed))
+    path = write_suite(tmp_path / "suite", [*runs[:-1], None], "coverage")
+    assert main(["report", "suite", str(path)]) == 0
+    shown = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["easy", "median", "4,500", "4,840"] in shown
+    assert ["medium", "103", "3,940", "not", "reached"] in shown
+    assert sum(line[:1] == ["medium"] for line in shown) == 3, "two runs and the median"
+    page = Page((path / "report.html").read_text())
+    assert "Soonest to 2,500 points: easy (4,840), then medium (not reached)." in page.text
+
+
+@pytest.mark.parametrize("name", ["ablations", "coverage", "montezuma", "small"])
+def test_a_suite_without_records_is_a_clear_error(tmp_path: Path, name: str) -> None:
+    path = write_suite(tmp_path / "suite", [None, None], name)
+    (path / "datasets.json").write_text("{}")
     with pytest.raises(HyqError, match="no records"):
-        read_ablations(directory.path)
-    for level, run in enumerate(SUITE.runs[:3], start=1):
-        write_run(directory, run, rows(run, 900.0 * level))
-    found = read_ablations(directory.path)
-    assert [one.name for one in found] == list(ABLATIONS)[:3]
-    assert found[1].at(15_000) == 900.0
-    main(["report", "suite", str(directory.path)])
-    shown = capsys.readouterr().out
-    assert "one-step returns" in shown and "1,800" in shown  # noqa: PT018
-    assert "+900" in shown and "(+900)" not in shown  # noqa: PT018
-    assert "One seed a row" in shown
-    assert (directory.path / "figure.png").stat().st_size > 1000
-
-
-def test_ablations_of_another_version_are_not_guessed_at(tmp_path: Path) -> None:
-    directory = SuiteDirectory.prepare(tmp_path / "suite", SUITE)
-    write_run(directory, SUITE.runs[0], rows(SUITE.runs[0], 900.0))
-    listed = read_json(directory.path / "suite.json")
-    shutil.copytree(directory.run_path(SUITE.runs[0]), directory.path / "runs" / "other")
-    write_json(directory.path / "suite.json", {**listed, "runs": [*listed["runs"], "other"]})
-    with pytest.raises(HyqError, match="of another version"):
-        read_ablations(directory.path)
-
-
-def test_differences_that_another_seed_could_make_are_in_brackets(tmp_path: Path) -> None:
-    directory = SuiteDirectory.prepare(tmp_path / "suite", SUITE)
-    for level, run in zip((900.0, 1400.0, 200.0), SUITE.runs, strict=False):
-        write_run(directory, run, rows(run, level))
-    table = ablation_table(read_ablations(directory.path), 20_000)
-    assert list(table.columns[-1].cells) == ["", "(+500)", "-700"]
-    assert noise(300_000) < noise(300_001) < noise(5_000_000)
+        report_suite(path)

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from scipy.stats import trim_mean
 
 from hyq.report.stats import (
-    SamplesToSolve,
+    StepsToSolve,
+    band,
     interquartile_mean,
-    quantile_band,
     step_curve,
     stratified_bootstrap,
 )
@@ -50,24 +50,24 @@ def test_strata_are_never_mixed() -> None:
 
 
 def test_the_band_is_the_papers() -> None:
-    low, middle, high = quantile_band(np.array([[0.0], [1], [2], [3], [4]]))
+    low, middle, high = band(np.array([[0.0], [1], [2], [3], [4]]))
     assert (low[0], middle[0], high[0]) == pytest.approx((0.8, 2.0, 3.2))
 
 
 def test_the_band_ends_where_a_replicate_does_rather_than_show_the_survivors() -> None:
     curves = np.array([[0.0, 1, np.nan], [0, 1, np.nan], [0, 5, 5]])
-    for edge, known in zip(quantile_band(curves), (1, 1, 3.4), strict=True):
+    for edge, known in zip(band(curves), (1, 1, 3.4), strict=True):
         np.testing.assert_allclose(edge, [0, known, np.nan])
 
 
 def test_censored_runs_count_without_pretending() -> None:
-    one = SamplesToSolve.of([10, 20, 90], [True, True, False])
+    one = StepsToSolve.of([10, 20, 90], [True, True, False])
     assert (one.solved, one.runs, str(one)) == (2, 3, "20")
-    two = SamplesToSolve.of([10, 90, 80], [True, False, False])
+    two = StepsToSolve.of([10, 90, 80], [True, False, False])
     assert two.median_is_bound
     assert str(two) == "> 80"
     # A run that gave up early is not a fast one.
-    early = SamplesToSolve.of([5, 20, 30], [False, True, True])
+    early = StepsToSolve.of([5, 20, 30], [False, True, True])
     assert str(early) == "30"
 
 
@@ -81,5 +81,13 @@ def test_the_curve_of_a_run_under_way_ends_where_it_is() -> None:
     early = step_curve([10, 20], [0.5, 1.0], grid, ended=False)
     np.testing.assert_array_equal(early, [0, 0.5, 1, np.nan, np.nan])
     whole = step_curve([10, 99], [0.0, 0.0], grid)
-    _, middle, _ = quantile_band(np.stack([early, whole]))
+    _, middle, _ = band(np.stack([early, whole]))
     np.testing.assert_array_equal(middle, [0, 0.25, 0.5, np.nan, np.nan])
+
+
+def test_the_mean_is_of_the_curves_that_came_so_far() -> None:
+    curves = np.array([[np.nan, 0.0, 3000, 3100], [np.nan, 0, 3100, np.nan]])
+    low, mean, high = band(curves, "mean")
+    np.testing.assert_array_equal(low, [np.nan, 0, 3000, 3100])
+    np.testing.assert_array_equal(mean, [np.nan, 0, 3050, 3100])
+    np.testing.assert_array_equal(high, [np.nan, 0, 3100, 3100])

@@ -115,7 +115,7 @@ def test_from_the_shell_beside_a_deep_run(
     small = ["--rollout", "25", "--normalisation-steps", "100", "--report-every", "200"]
     assert main([*words, *small, "--out", str(tmp_path / "rnd")]) == 0
     shown = capsys.readouterr().out
-    assert "novelty" in shown
+    assert "pred. error" in shown
     assert "400 of 400" in shown
     assert (tmp_path / "rnd" / "curve.png").read_bytes().startswith(b"\x89PNG")
 
@@ -129,7 +129,7 @@ def test_from_the_shell_beside_a_deep_run(
     )
     list(deep.start(dqn, tmp_path / "dqn"))
     both, picture = [str(tmp_path / "rnd"), str(tmp_path / "dqn")], tmp_path / "both.png"
-    assert main(["report", *both, "--picture", str(picture)]) == 0
+    assert main(["report", *both, "--figure", str(picture)]) == 0
     assert picture.read_bytes().startswith(b"\x89PNG")
 
     assert main(["evaluate", both[0], "--episodes", "2"]) == 0

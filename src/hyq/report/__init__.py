@@ -1,1 +1,1 @@
-"""Tables and pictures, made from records alone."""
+"""Figures, tables and pages, made from records alone."""

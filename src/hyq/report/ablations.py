@@ -77,12 +77,11 @@ def report_ablations(path: Path, console: Console) -> None:
     records = SuiteRecords.read(path)
     ablations = {name: run for name, run in name_ablations(records.runs).items() if run.rows}
     steps = int(next(iter(ablations.values())).setting("online_steps"))
-    behind = [_curve(WHOLE, ablations[WHOLE], "#bbbbbb", 0)] if WHOLE in ablations else []
-    panels = []
-    for name, run in ablations.items():
-        if name != WHOLE:
-            curves = [*behind, _curve("one setting changed", run, "#1f6f8b", 1)]
-            panels.append(Panel(name, curves, x_range=(0, steps)))
+    panels, lines = [], {name: run.points("recent_return") for name, run in ablations.items()}
+    behind = [Curve(WHOLE, *lines.pop(WHOLE), color="#bbbbbb")] if WHOLE in lines else []
+    for name, points in lines.items():
+        curves = [*behind, Curve("one setting changed", *points, color="#1f6f8b")]
+        panels.append(Panel(name, curves, x_range=(0, steps)))
     table = ablation_table(ablations, steps)
     worse = [row[0] for row in table.rows if row[-1].startswith("-") and row[-1] != "-"]
     conclusion = (
@@ -98,13 +97,8 @@ def report_ablations(path: Path, console: Console) -> None:
     console.print(notes)
 
 
-def _curve(label: str, run: RunResult, color: str, seeds: int) -> Curve:
-    return Curve(label, *run.points("recent_return"), color=color, width=1.8, seeds=seeds)
-
-
 MARKS = (1500.0, 2500.0)
 """Points an episode; 2,500 are the key, a door, the sword and the enemy two rooms away."""
-DATASET_COLORS = ("#1f6f8b", "#c2571a", "#6a994e", "#7b2cbf")
 
 
 def moving_average(run: RunResult) -> tuple[FloatArray, FloatArray]:
@@ -144,11 +138,11 @@ def report_datasets(path: Path, console: Console) -> None:
     for run in records.runs:
         groups.setdefault(run.setting("data"), []).append(run)
     curves = []
-    for (data, runs), color in zip(groups.items(), DATASET_COLORS, strict=False):
-        for index, run in enumerate(runs):
-            label = "" if index else data
-            seeds = 0 if index else len(runs)
-            curves.append(Curve(label, *moving_average(run), color=color, width=1.4, seeds=seeds))
+    for index, (data, runs) in enumerate(groups.items()):
+        for run in runs:
+            label = data if run is runs[0] else ""
+            average = moving_average(run)
+            curves.append(Curve(label, *average, color=f"C{index % 10}", seeds=len(runs)))
     levels = [Level(mark, color="#999999", style=":") for mark in MARKS]
     figure = draw_curves([Panel("", curves, levels, y_label=Y_LABEL)], size=(6.4, 4.4))
     medians = {

@@ -77,20 +77,20 @@ def aggregate(
     y: str = "eval_return",
     statistic: Statistic = "median",
     interpolation: Literal["step", "linear"] = "step",
+    x: str = "online_steps",
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Sum the learning curves of several seeds up: the lower edge, the centre, the upper edge.
 
     A run that solved its problem stays where it ended. Of the others nothing is known beyond their
     end. On the lock a policy earns nothing before the first evaluation.
     """
-    curves = []
+    curves: list[FloatArray] = []
     for run in runs:
-        steps, values = run.points(y)
+        steps, values = run.points(y, x)
         if not steps:
             continue
         if interpolation == "linear":
-            line: FloatArray = np.interp(grid, steps, values, left=np.nan, right=np.nan)
-            curves.append(line)
+            curves.append(np.interp(grid, steps, values, left=np.nan, right=np.nan))
         else:
             solved = run.summary is not None and bool(run.summary["solved"])
             before = 0.0 if run.on_lock else None
@@ -118,7 +118,7 @@ def draw_curves(
             drawn, labels = axes.get_legend_handles_labels()
             handles |= dict(zip(labels, drawn, strict=True))
             if labels and not shared_legend:
-                axes.legend(frameon=False, fontsize=7.5)
+                axes.legend(fontsize=7.5, edgecolor="none")
         if handles and shared_legend:
             fitting = int(12 * figure.get_figwidth() / (10 + max(map(len, handles))))
             figure.legend(
@@ -148,7 +148,8 @@ def panel_grid(
 
 
 def _draw_panel(axes: Axes, panel: Panel) -> None:
-    for curve in panel.curves:
+    curves = [curve for curve in panel.curves if len(curve.x)]
+    for curve in curves:
         axes.plot(
             curve.x,
             curve.y,
@@ -178,11 +179,11 @@ def _draw_panel(axes: Axes, panel: Panel) -> None:
             fontsize=8.5,
             color="#555555",
         )
-    if panel.log_x:
+    if panel.log_x and curves:
         axes.set_xscale("log", base=panel.log_x)
-    elif panel.x_range is None and any(len(curve.x) for curve in panel.curves):
+    elif panel.x_range is None and curves:
         axes.set_xlim(left=0)
-    if panel.log_y:
+    if panel.log_y and curves:
         axes.set_yscale("log")
         axes.yaxis.set_minor_formatter(NullFormatter())
     else:
@@ -198,9 +199,10 @@ def _draw_panel(axes: Axes, panel: Panel) -> None:
 
 
 def short(value: float) -> str:
-    """Show a large number in a few characters."""
-    unit, name = next(((u, n) for u, n in ((1e6, "M"), (1e3, "k")) if abs(value) >= u), (1, ""))
-    return f"{value / unit:g}{name}"
+    """Show a round number in a few characters: 250k, 1.5M."""
+    units = ((unit, name) for unit, name in ((1e6, "M"), (1e3, "k")) if abs(value) >= unit)
+    unit, name = next(units, (1, ""))
+    return f"{value / unit:g}{name}" if value % (unit / 100) == 0 else f"{value:,g}"
 
 
 def seeds_note(curves: Sequence[Curve]) -> str:
@@ -244,8 +246,7 @@ def draw_runs(runs: Sequence[RunResult]) -> Figure:
         x_label = "online steps" if all(map(_acts, here)) else "online steps, or updates offline"
         y_label = "" if panels else "return (dotted: last episodes)"
         panels.append(Panel(environment, curves, levels, x_label, y_label))
-    width = 7.5 if len(panels) == 1 else 5.2
-    return draw_curves(panels, columns=3, size=(width, 4.4), share_y=False)
+    return draw_curves(panels, columns=3, size=(6.4, 4.4), share_y=False)
 
 
 def _acts(run: RunResult) -> bool:
@@ -253,16 +254,15 @@ def _acts(run: RunResult) -> bool:
 
 
 def _group_curves(name: str, runs: Sequence[RunResult], color: str) -> list[Curve]:
+    x, curves = "online_steps" if all(map(_acts, runs)) else "updates", []
     if len(runs) >= FEWEST_FOR_BAND and all(run.points("eval_return")[0] for run in runs):
-        grid = np.linspace(0, max(run.rows[-1]["online_steps"] for run in runs), GRID_POINTS)
-        low, middle, high = aggregate(runs, grid)
-        if np.isfinite(middle).sum() > 1 and all(map(_acts, runs)):
-            return [Curve(name, grid, middle, low, high, color, seeds=len(runs))]
-    curves = []
+        grid = np.linspace(0, max(run.rows[-1][x] for run in runs), GRID_POINTS)
+        low, middle, high = aggregate(runs, grid, x=x)
+        return [Curve(name, grid, middle, low, high, color, seeds=len(runs))]
     for run in runs:
         label, marker = f"{name}, seed {run.setting('seed')}", "o" if run.on_lock else ""
         for key, style in (("eval_return", "-"), ("recent_return", ":")):
-            steps, values = run.points(key, "online_steps" if _acts(run) else "updates")
+            steps, values = run.points(key, x)
             if steps:
                 curves.append(Curve(label, steps, values, None, None, color, style, 1.6, marker))
                 label = ""  # a run is named once, by the first of its curves
@@ -282,5 +282,5 @@ def figure_bytes(figure: Figure, suffix: str = ".png") -> bytes:
         with rc_context({"svg.fonttype": "none", "svg.hashsalt": "hyq"}):
             figure.savefig(buffer, format="svg", metadata={"Date": None})
     else:
-        figure.savefig(buffer, format="png", dpi=130)
+        figure.savefig(buffer, format="png", dpi=110)
     return buffer.getvalue()

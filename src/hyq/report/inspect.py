@@ -1,12 +1,12 @@
 """What an inspection of data shows: the verdict first, then a figure, then tables; and its page."""
 
-import math
 from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
 from matplotlib.figure import Figure
 from rich.console import Console
+from rich.markup import escape
 
 from hyq.coverage.episodes import EpisodesInspection, verdict
 from hyq.coverage.episodes import facts as episode_facts
@@ -14,7 +14,7 @@ from hyq.coverage.inspection import Inspection
 from hyq.coverage.verdict import facts
 from hyq.report.curves import GREY, Curve, Level, Panel, draw_curves, figure_bytes, panel_grid, tidy
 from hyq.report.html import image, write_page
-from hyq.report.tables import TextTable, facts_table
+from hyq.report.tables import TextTable, facts_table, number
 
 SEVERITY_COLORS = {"good": "green", "note": "cyan", "warning": "yellow", "error": "red"}
 BLUE = "#1f6f8b"
@@ -22,14 +22,17 @@ STEPS_SHOWN = 12
 LONGEST_NAME = 24
 
 
+def _print_verdict(lines: Iterable[str], console: Console) -> None:
+    for line in lines:
+        console.print(f"[bold]>[/] {escape(line)}", highlight=False)
+
+
 def print_inspection(found: Inspection, console: Console) -> None:
     """Print the verdict first, then what it rests on."""
-    for line in found.verdict:
-        console.print(f"[bold]>[/] {line}", highlight=False)
-    console.print()
+    _print_verdict(found.verdict, console)
     for finding in found.findings:
         color = SEVERITY_COLORS[finding.severity]
-        console.print(f"[{color}]{finding.severity:>8}[/] {finding.text}", highlight=False)
+        console.print(f"[{color}]{finding.severity:>8}[/] {escape(finding.text)}", highlight=False)
     console.print(facts_table(facts(found), str(found.path)))
     shown = np.unique(np.linspace(0, len(found.steps) - 1, STEPS_SHOWN).astype(int))
     console.print(step_table(found, shown.tolist()).rich())
@@ -50,14 +53,8 @@ COLUMNS = {
 
 def step_table(found: Inspection, steps: Iterable[int]) -> TextTable:
     """Lay out what holds at each step."""
-    rows = [[str(h), *(_cell(getattr(found.steps[h], name)) for name in COLUMNS)] for h in steps]
+    rows = [[str(h), *(number(getattr(found.steps[h], name)) for name in COLUMNS)] for h in steps]
     return TextTable(("step", *COLUMNS.values()), rows, left=0)
-
-
-def _cell(value: float) -> str:
-    if isinstance(value, int):
-        return f"{value:,}"
-    return "-" if math.isnan(value) else f"{value:.3g}"
 
 
 def write_inspection(found: Inspection, path: Path) -> None:
@@ -111,8 +108,7 @@ def episodes_table(found: EpisodesInspection) -> TextTable:
 
 def print_episodes(found: EpisodesInspection, console: Console) -> None:
     """Print the verdict first, then what it rests on."""
-    for line in verdict(found):
-        console.print(f"[bold]>[/] {line}", highlight=False)
+    _print_verdict(verdict(found), console)
     console.print(episodes_table(found).rich())
 
 

@@ -12,7 +12,7 @@ from hyq.core.types import FloatArray
 from hyq.report.curves import GRID_POINTS, Curve, Level, Panel, aggregate, draw_curves, write_figure
 from hyq.report.html import image_file, publish
 from hyq.report.records import RunResult, SuiteRecords, algorithm_color, algorithm_name, is_offline
-from hyq.report.tables import TextTable
+from hyq.report.tables import TextTable, number
 from hyq.report.video import CLIP, STRIP, RoomMap, draw_rooms, draw_video, video_map
 from hyq.runs.film import Film
 from hyq.runs.montezuma_suite import (
@@ -103,7 +103,7 @@ class Learned:
     def cells(self) -> tuple[str, ...]:
         """Return a row of the table."""
         recent = [float(np.mean(returns)) for returns in self.recent()]
-        share, evaluated, speed = self.good_share(), self.evaluated(), self.speed()
+        share = self.good_share()
         mark = "" if recent or share is None else "*"
         return (
             self.label,
@@ -113,9 +113,9 @@ class Learned:
             f"{np.mean(recent):,.0f}" if recent else "-",
             f"{min(recent):,.0f}-{max(recent):,.0f}" if len(recent) > 1 else "-",
             "-" if share is None else f"{share:.0%}{mark}",
-            "-" if evaluated is None else f"{evaluated:,.0f}",
-            "-" if self.video is None else f"{self.video.mean_return:,.0f}",
-            "-" if speed is None else f"{speed:,.0f}",
+            number(self.evaluated()),
+            number(None if self.video is None else self.video.mean_return),
+            number(self.speed()),
         )
 
 
@@ -209,8 +209,7 @@ def beside_rnd(result: MontezumaResult) -> Figure:
     curves, grid = [], result.grid
     for one in result.learned:
         if one.algorithm == "hyq" and one.data is not None:
-            label, color = f"Hy-Q, {one.data_name} data", DATA[one.data][1]
-            curves.append(one.curve(grid, label, color))
+            curves.append(one.curve(grid, f"Hy-Q, {one.data_name} data", DATA[one.data][1]))
         elif one.algorithm == "rnd":
             curves.append(one.curve(grid, "RND, no data", algorithm_color("rnd")))
     panel = Panel("", curves, result.levels("expert"), y_label=Y_LABEL, y_range=FROM_ZERO)
@@ -219,8 +218,8 @@ def beside_rnd(result: MontezumaResult) -> Figure:
 
 def montezuma_table(result: MontezumaResult) -> TextTable:
     """Lay out a row an algorithm and dataset."""
-    title = str(result.records.manifest["title"])
-    return TextTable(COLUMNS, [one.cells() for one in result.learned], title, left=2)
+    rows = [one.cells() for one in result.learned]
+    return TextTable(COLUMNS, rows, result.records.manifest["title"], left=2)
 
 
 def report_montezuma(path: Path, console: Console) -> None:

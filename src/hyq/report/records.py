@@ -91,7 +91,7 @@ class RunResult:
     def environment(self) -> str:
         """Name of the environment."""
         if self.on_lock:
-            return f"combination lock, H = {self.setting('horizon')}"
+            return f"lock, H = {self.setting('horizon')}"
         return str(self.setting("env"))
 
     def points(self, y: str, x: str = "online_steps") -> tuple[list[float], list[float]]:

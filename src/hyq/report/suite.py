@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import cycle
 from pathlib import Path
 from typing import Any, get_args
 
@@ -152,11 +153,8 @@ class SuiteResult:
     def conclusion(self) -> str:
         """Say which algorithm was best in each setting, in one sentence."""
         main = [line for line in self.finished if line.is_main]
-        settings = [panel for panel in self.panels if any(line.panel == panel for line in main)]
-        return " ".join(
-            f"On {panel_title(panel)}, {_best([line for line in main if line.panel == panel])}."
-            for panel in settings
-        )
+        panels = {one.panel: [line for line in main if line.panel == one.panel] for one in main}
+        return " ".join(f"On {panel_title(name)}, {_best(on)}." for name, on in panels.items())
 
 
 def _best(lines: Sequence[Line]) -> str:
@@ -224,11 +222,9 @@ def _describe_deep(runs: Sequence[RunResult]) -> Iterator[Described]:
     for run in runs:
         data = str(run.setting("data"))
         problem, _, quality = data.rpartition("/")
-        if not by_problem:
-            yield run, [data], "", True
-        else:
-            main = quality == "half"
-            yield run, [problem], "" if main else f", {quality} data", main
+        main = not by_problem or quality == "half"
+        suffix = "" if main else f", {quality} data"
+        yield run, [problem if by_problem else data], suffix, main
 
 
 def panel_title(panel: str) -> str:
@@ -287,14 +283,13 @@ def report_suite(path: Path, console: Console) -> None:
 def chart(result: SuiteResult) -> dict[str, Any]:
     """Return what the page's script draws."""
     grid = result.grid
-    ablations = list(dict.fromkeys(line.label for line in result.lines if not line.is_main))
+    ablations = dict.fromkeys(line.label for line in result.lines if not line.is_main)
+    looks = zip(cycle(ABLATION_COLORS), cycle(ABLATION_DASHES), strict=False)
+    look_of = dict(zip(ablations, looks, strict=False))
     series = []
     for line in result.finished:
-        color, dashes = algorithm_color(line.algorithm), "6 4" if is_offline(line.algorithm) else ""
-        if not line.is_main:
-            index = ablations.index(line.label)
-            color = ABLATION_COLORS[index % len(ABLATION_COLORS)]
-            dashes = ABLATION_DASHES[index % len(ABLATION_DASHES)]
+        usual = algorithm_color(line.algorithm), "6 4" if is_offline(line.algorithm) else ""
+        color, dashes = look_of.get(line.label, usual)
         entry: dict[str, Any] = {"panel": panel_title(line.panel), "label": line.label}
         entry |= {"color": color, "dashes": dashes, "shown": line.is_main}
         if is_offline(line.algorithm):
@@ -318,14 +313,8 @@ def _line_content(line: Line) -> dict[str, Any]:
     for run in line.runs:
         names = [name for name in DIAGNOSTICS if any(name in row for row in run.rows)]
         picked = np.unique(np.linspace(0, len(run.rows) - 1, RECORDS_SHOWN).astype(int))
-        rows = [[_cell(run.rows[i].get(name)) for name in names] for i in picked if run.rows]
-        state = "under way"
-        if run.summary is not None:
-            state = "solved" if run.summary["solved"] else "not solved"
+        rows = [[number(run.rows[i].get(name), 4) for name in names] for i in picked if run.rows]
+        ended = run.summary and ("solved" if run.summary["solved"] else "not solved")
         table = TextTable([DIAGNOSTICS[name] for name in names], rows, left=0)
-        runs.append({"seed": run.setting("seed"), "state": state, "records": table})
+        runs.append({"seed": run.setting("seed"), "state": ended or "under way", "records": table})
     return {"name": f"{line.panel} · {line.label}", "runs": runs}
-
-
-def _cell(value: float | None) -> str:
-    return f"{value:,}" if isinstance(value, int) else number(value, 4)

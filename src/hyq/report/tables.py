@@ -1,10 +1,12 @@
 """Tables of text, shown in a terminal and on pages alike; the table that compares runs."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from rich.box import SIMPLE
+from rich.console import JustifyMethod
 from rich.markup import escape
 from rich.table import Table
 
@@ -28,7 +30,8 @@ class TextTable:
         )
         for index, name in enumerate(self.columns):
             text = index < self.left  # text may be folded, numbers never
-            table.add_column(name, justify="left" if text else "right", no_wrap=not text)
+            justify: JustifyMethod = "left" if text else "right"
+            table.add_column(name, justify=justify, no_wrap=not text, overflow="fold")
         for row in self.rows:
             table.add_row(*map(escape, row))
         return table
@@ -44,9 +47,10 @@ def facts_table(facts: Mapping[str, str], title: str = "") -> Table:
 
 def number(value: float | None, digits: int = 3) -> str:
     """Show a number in a few characters, or that there is none."""
-    if value is None:
+    if value is None or math.isnan(value):
         return "-"
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.{digits}g}"
+    whole = isinstance(value, int) or abs(value) >= 1000
+    return f"{value:,.0f}" if whole else f"{value:.{digits}g}"
 
 
 def run_table(runs: Sequence[RunResult]) -> TextTable:

@@ -136,14 +136,13 @@ def lock_rows(rows: list[Row]) -> list[list[str]]:
         if not mine:
             continue
         coverage = [
-            np.median([math.inf if row[name] is None else row[name] for row in mine])
+            f"{np.median([math.inf if row[name] is None else row[name] for row in mine]):.3g}"
             for name in ("transfer", "condition", "unsupported", "escaping")
         ]
         solved = sum(row["solved"] for row in mine)
         samples = int(np.median([row["online_steps"] for row in mine]))
         sign = "" if 2 * solved > len(mine) else "> "
-        shown = [f"{value:.3g}" for value in coverage]
-        lines.append([data, *shown, f"{solved} of {len(mine)}", f"{sign}{samples:,}"])
+        lines.append([data, *coverage, f"{solved} of {len(mine)}", f"{sign}{samples:,}"])
     return lines
 
 
@@ -181,7 +180,7 @@ def draw(rows: list[Row]) -> Figure:
 def _curve(
     label: str, x: list[float], y: list[float], color: str, marker: str = "o", style: str = "-"
 ) -> Curve:
-    return Curve(label if x else "", x, y, None, None, color, style, 1.5, marker, seeds=0)
+    return Curve(label, x, y, None, None, color, style, 1.5, marker, seeds=0)
 
 
 def rate_curves(rows: list[Row], problem: str) -> list[Curve]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from pathlib import Path
 
 import numpy as np
@@ -47,8 +47,7 @@ def video_table(made: Film) -> Table:
     returns = [take.total for take in made.takes]
     facts = {
         "episodes": f"{len(returns)}, a random action in {made.epsilon:.1%} of the steps",
-        "return, mean (least to most)": f"{made.mean_return:,.6g} "
-        f"({min(returns):g} to {max(returns):g})",
+        "return, mean": f"{made.mean_return:,.6g} ({min(returns):g} to {max(returns):g})",
         "length, mean": f"{np.mean([take.length for take in made.takes]):,.0f}",
         "best episode": f"seed {made.best.seed}, {made.best.length:,} steps",
     }
@@ -96,26 +95,20 @@ def chosen_moments(moments: Sequence[Shot], count: int) -> list[int]:
         seen.add(now.room)
     story = sorted(events - {0, last})
     if len(story) > count - 2:
-        picked = np.linspace(0, len(story) - 1, count - 2).round().astype(int)
-        story = [story[i] for i in picked]
+        story = [story[i] for i in np.linspace(0, len(story) - 1, count - 2).round().astype(int)]
     steps = {0, last, *story}
     while len(steps) < min(count, last + 1):
         ordered = sorted(steps)
-        gaps = np.diff(ordered)
-        widest = int(gaps.argmax())
-        steps.add(ordered[widest] + int(gaps[widest]) // 2)
+        widest = int(np.diff(ordered).argmax())
+        steps.add((ordered[widest] + ordered[widest + 1]) // 2)
     return sorted(steps)
 
 
 def _settled(moments: Sequence[Shot], entered: int) -> int:
     """Return a step shortly after a room was entered, when the screen shows it."""
-    later = entered
-    while (
-        later < min(entered + STEPS_TO_SETTLE, len(moments) - 1)
-        and moments[later + 1].room == moments[entered].room
-    ):
-        later += 1
-    return later
+    shown = moments[entered : entered + STEPS_TO_SETTLE + 1]
+    inside = takewhile(lambda moment: moment.room == moments[entered].room, shown)
+    return max(moment.step for moment in inside)
 
 
 def draw_strip(made: Film, moments: Sequence[Shot], count: int) -> Figure:

@@ -1,7 +1,6 @@
-"""Pictures of a film: the moments that are chosen, the clip, the map, and the verb."""
+"""Videos: the moments that are chosen, the clip, the map of rooms, and the subcommand."""
 
 import json
-from dataclasses import asdict
 from io import BytesIO
 from itertools import pairwise
 from pathlib import Path
@@ -11,11 +10,17 @@ import pytest
 from PIL import Image
 
 from hyq.cli import main
+from hyq.core.images import encode_gif
 from hyq.core.types import Array
 from hyq.envs.montezuma import FLOORS, room_place
-from hyq.report.film import STEPS_TO_SETTLE, animated, chosen_moments, film_title
-from hyq.report.rooms import RoomMap, draw_rooms
-from hyq.runs.deep import DeepRun
+from hyq.report.curves import write_figure
+from hyq.report.video import (
+    STEPS_TO_SETTLE,
+    RoomMap,
+    chosen_moments,
+    draw_rooms,
+    video_title,
+)
 from hyq.runs.film import Film, Shot
 from tests.runs.test_film import expert_film, pixel_actor
 
@@ -54,10 +59,10 @@ def test_a_room_that_is_left_at_once_is_still_shown() -> None:
     assert moments[step].room == 2
 
 
-def test_a_clip_keeps_every_picture_and_its_colours() -> None:
+def test_a_clip_keeps_every_image_and_its_colours() -> None:
     colours = [(228, 111, 111), (66, 158, 130), (24, 26, 167)]
-    pictures: list[Array] = [np.full((20, 16, 3), colour, np.uint8) for colour in colours]
-    with Image.open(BytesIO(animated(pictures, [0.05, 0.05, 2.0]))) as clip:
+    images: list[Array] = [np.full((20, 16, 3), colour, np.uint8) for colour in colours]
+    with Image.open(BytesIO(encode_gif(images, [0.05, 0.05, 2.0]))) as clip:
         assert clip.n_frames == 3  # type: ignore[attr-defined]
         for number, colour in enumerate(colours):
             clip.seek(number)
@@ -75,7 +80,8 @@ def test_the_pyramid_is_laid_out_as_in_the_game() -> None:
 
 def test_a_map_is_darker_where_more_episodes_went(tmp_path: Path) -> None:
     for name, share in (("rarely", 0.1), ("often", 0.9)):
-        draw_rooms([RoomMap("a map", {1: share})], tmp_path / f"{name}.png")
+        figure = draw_rooms([RoomMap("a map", {1: share}, 20, 100.0)])
+        write_figure(figure, tmp_path / f"{name}.png")
     rarely, often = (
         np.asarray(Image.open(tmp_path / f"{name}.png").convert("L"), dtype=float)
         for name in ("rarely", "often")
@@ -84,46 +90,47 @@ def test_a_map_is_darker_where_more_episodes_went(tmp_path: Path) -> None:
     assert often.mean() < rarely.mean()
 
 
-def test_a_run_is_filmed_and_its_film_drawn_again(
+def test_a_run_gets_a_video_which_is_drawn_again(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = tmp_path / "run"
     run.mkdir()
-    spec = DeepRun(
-        env="hyq/Montezuma-v0",
-        data="montezuma/hard",
-        preset="cpu-montezuma",
-        env_parameters='{"step_limit": 30, "num_threads": 1}',
-        seed=3,
-    )
-    manifest = {"experiment": "deep", "spec": asdict(spec)}
+    spec = {
+        "env": "hyq/Montezuma-v0",
+        "data": "montezuma/hard",
+        "algorithm": "hyq",
+        "preset": "cpu-montezuma",
+        "env_parameters": '{"step_limit": 30, "num_threads": 1}',
+        "seed": 3,
+    }
+    manifest = {"experiment": "deep", "spec": spec}
     (run / "manifest.json").write_text(json.dumps(manifest))
-    assert main(["film", str(run)]) == 2
+    assert main(["video", str(run)]) == 2
     assert "no policy" in capsys.readouterr().err
     pixel_actor().policy.save(run / "last")
-    assert main(["film", str(run), "--episodes", "2", "--pictures", "4"]) == 0
+    assert main(["video", str(run), "--episodes", "2", "--images", "4"]) == 0
     assert "Hy-Q on montezuma/hard" in capsys.readouterr().out
-    made = Film.load(run / "film")
+    made = Film.load(run / "video")
     assert (made.about["policy"], made.about["seed"]) == ("last", 3), "none was evaluated"
-    assert {p.name for p in (run / "film").iterdir()} == {
+    assert {p.name for p in (run / "video").iterdir()} == {
         "film.json",
         "strip.png",
         "clip.gif",
         "rooms.png",
     }
-    assert main(["film", str(run)]) == 2, "a film is not overwritten"
+    assert main(["video", str(run)]) == 2, "a video is not overwritten"
     assert "already" in capsys.readouterr().err
     again = tmp_path / "again"
-    assert main(["film", str(run / "film"), "--out", str(again), "--pictures", "4"]) == 0
+    assert main(["video", str(run / "video"), "--out", str(again), "--images", "4"]) == 0
     for name in ("film.json", "strip.png", "clip.gif"):
-        assert (again / name).read_bytes() == (run / "film" / name).read_bytes()
+        assert (again / name).read_bytes() == (run / "video" / name).read_bytes()
 
 
-def test_films_are_named_after_what_was_learned() -> None:
-    assert film_title(expert_film()) == "Hy-Q on montezuma/hard"
-    assert film_title(pixel_actor_film()) == "a policy on hyq/Montezuma-v0"
+def test_videos_are_named_after_what_was_learned() -> None:
+    assert video_title(expert_film()) == "Hy-Q on montezuma/hard"
+    assert video_title(pixel_actor_video()) == "a policy on hyq/Montezuma-v0"
 
 
-def pixel_actor_film() -> Film:
+def pixel_actor_video() -> Film:
     actor = pixel_actor()
     return Film(actor.scene, actor.about, 7, 0.01, expert_film().takes, ())

@@ -1,0 +1,279 @@
+"""A suite's table, figure and page, the page looked at in a real browser."""
+
+import os
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from rich.console import Console
+from selenium.webdriver import Chrome, ChromeOptions, ChromeService
+from selenium.webdriver.common.action_chains import ActionChains
+from selenium.webdriver.common.by import By
+
+from hyq.core.errors import HyqError
+from hyq.report.curves import aggregate
+from hyq.report.records import RunResult, SuiteRecords
+from hyq.report.suite import (
+    SuiteResult,
+    chart,
+    draw_suite,
+    group_runs,
+    report_suite,
+    suite_table,
+)
+from tests.report.suites import write_suite
+
+
+def lock(
+    algorithm: str = "hyq", seed: int = 0, data: str = "occupancy", share: float = 0.5
+) -> RunResult:
+    """Records of a run on a lock: solved by Hy-Q at its third record."""
+    solved, acts = algorithm == "hyq", algorithm != "offline-fqi"
+    rows = [
+        {
+            "iteration": n,
+            "online_steps": 100 * n * acts,
+            "eval_return": 1.0 if solved and n == 3 else 0.1 * n,
+            "seconds": {"fit": 1.0},
+        }
+        for n in (1, 2, 3)
+    ]
+    spec = {"algorithm": algorithm, "data": data, "horizon": 5, "seed": seed}
+    spec |= {"settings": {"anti_reward_probability": 0.5, "offline_share": share}}
+    end = {"solved": solved, "eval_return": rows[-1]["eval_return"], "wall_seconds": 3.0}
+    end |= {"online_steps": rows[-1]["online_steps"], "peak_return": rows[-1]["eval_return"]}
+    return RunResult(spec, rows, end, "lock")
+
+
+RUNS = [
+    lock(),
+    lock(seed=1),
+    lock(share=0.25),
+    lock("online-only"),
+    lock("offline-fqi"),
+    lock(data="trajectory"),
+    None,
+]
+FAILURES = {"run-6": "HyqError: no such algorithm"}
+
+
+@pytest.fixture
+def suite(tmp_path: Path) -> Path:
+    return write_suite(tmp_path / "suite", RUNS, title="A small <suite>", failures=FAILURES)
+
+
+def report(path: Path) -> Path:
+    report_suite(path, Console(file=StringIO()))
+    return path / "report.html"
+
+
+def rng() -> np.random.Generator:
+    return np.random.default_rng(0)
+
+
+def test_runs_are_grouped_into_algorithms_and_settings(suite: Path) -> None:
+    result = SuiteResult.read(suite)
+    lines = {(line.panel, line.label): line for line in result.lines}
+    assert len(lines["occupancy", "Hy-Q"].runs) == 2
+    assert len(lines["occupancy", "Hy-Q, offline share 0.25"].runs) == 1
+    assert not lines["occupancy", "Hy-Q, offline share 0.25"].is_main
+    # Without offline data it belongs beside both datasets.
+    assert {panel for panel, label in lines if label == "Hy-Q, online only"} == {
+        "occupancy",
+        "trajectory",
+    }
+    assert list(result.records.failures) == ["run-6"]
+    assert result.records.missing == 0
+
+
+def test_the_conclusion_names_the_best(suite: Path) -> None:
+    said = SuiteResult.read(suite).conclusion()
+    assert "On optimal occupancy data, Hy-Q solved 2 of 2, after 300 online steps" in said
+    unsolved = [lock("online-only"), lock("offline-fqi")]
+    none = SuiteResult(SuiteRecords(suite, {}, unsolved, {}), tuple(group_runs(unsolved)))
+    assert (
+        "no run solved it, and FQI, offline only has the highest return, 0.3" in none.conclusion()
+    )
+
+
+def test_the_table_says_what_the_records_say(suite: Path) -> None:
+    rows = {
+        tuple(row[:2]): tuple(row[2:]) for row in suite_table(SuiteResult.read(suite), rng()).rows
+    }
+    assert rows["occupancy", "Hy-Q"] == ("2/2", "300", "1.000", "-", "3")
+    assert rows["occupancy", "Hy-Q, online only"] == ("0/1", "> 300", "0.300", "-", "3")
+    assert rows["occupancy", "FQI, offline only"] == ("0/1", "-", "0.300", "-", "3")
+
+
+def test_an_interval_takes_three_seeds() -> None:
+    for seeds, interval in ((1, "-"), (2, "-"), (3, "1.000 to 1.000")):
+        (line,) = group_runs([lock(seed=seed) for seed in range(seeds)])
+        assert line.cells(rng())[5] == interval
+
+
+def deep(env: str, data: str, value: float, algorithm: str = "hyq") -> RunResult:
+    spec = {"env": env, "data": data, "algorithm": algorithm, "seed": 0}
+    end = {"solved": True, "eval_return": value, "peak_return": value, "online_steps": 10}
+    rows = [{"online_steps": 10, "eval_return": value}]
+    return RunResult(spec, rows, {**end, "wall_seconds": 1.0})
+
+
+def test_panels_stand_in_the_suites_order_and_share_the_scale_of_one_environment() -> None:
+    def drawn(*environments: str) -> dict[str, Any]:
+        qualities = ("easy", "medium", "hard")
+        runs = [
+            deep(env, f"maze/{quality}", 1.0)
+            for env, quality in zip(environments, qualities, strict=True)
+        ]
+        return chart(SuiteResult(SuiteRecords(Path(), {}, runs, {}), tuple(group_runs(runs))))
+
+    assert drawn("A", "A", "A")["panels"] == ["maze/easy", "maze/medium", "maze/hard"]
+    assert drawn("A", "A", "A")["shares_scale"]
+    assert not drawn("A", "A", "B")["shares_scale"]
+
+
+def test_deep_runs_have_a_panel_a_problem_and_levels_for_offline_algorithms() -> None:
+    runs = [deep("A", "maze/half", 1.0), deep("A", "maze/half", 0.5, "bc")]
+    runs += [deep("A", "maze/expert", 0.7), deep("A", "maze/half", 0.2, "cql")]
+    result = SuiteResult(SuiteRecords(Path(), {}, runs, {}), tuple(group_runs(runs)))
+    series = {one["label"]: one for one in chart(result)["series"]}
+    assert {one["panel"] for one in series.values()} == {"maze"}
+    assert {label for label, one in series.items() if "level" in one} == {"BC", "CQL (peak)"}
+    assert [label for label, one in series.items() if not one["shown"]] == ["Hy-Q, expert data"]
+
+
+def test_a_suite_without_a_finished_run_is_a_clear_error(tmp_path: Path) -> None:
+    path = write_suite(tmp_path / "suite", [replace(lock(), summary=None)])
+    with pytest.raises(HyqError, match="no finished run"):
+        SuiteResult.read(path)
+
+
+@pytest.mark.parametrize("known", [0, 1])
+def test_a_suite_under_way_is_reported(tmp_path: Path, known: int) -> None:
+    """One seed has ended; of the other there is only what was asked, or a first record."""
+    other = replace(lock(seed=1), summary=None, rows=lock().rows[:known])
+    path = write_suite(tmp_path / "suite", [lock(), other])
+    assert "NaN" not in report(path).read_text()
+    result = SuiteResult.read(path)
+    assert result.records.missing == 1
+    (line,) = result.lines
+    assert (len(line.runs), len(line.finished)) == (2, 1)
+    expected = np.nan if known else 1.0  # where one of two has stopped, there is no median
+    found = [edge[-1] for edge in aggregate(line.runs, result.grid)]
+    assert found == pytest.approx([expected] * 3, nan_ok=True)
+
+
+def test_an_algorithm_that_no_label_knows_comes_last() -> None:
+    lines = group_runs([lock("mine"), lock()])
+    assert [line.label for line in lines] == ["Hy-Q", "mine"]
+
+
+def test_the_figure_has_a_panel_a_dataset_and_dashed_levels(suite: Path) -> None:
+    left, right = draw_suite(SuiteResult.read(suite)).axes
+    assert (left.get_title("left"), right.get_title("left")) == (
+        "optimal occupancy data",
+        "optimal trajectory data",
+    )
+    styles = {line.get_label(): line.get_linestyle() for line in left.lines}
+    assert styles == {"Hy-Q": "-", "Hy-Q, online only": "-", "FQI, offline only": "--"}
+    assert left.get_xlabel() == "online steps, roll-ins included (1 to 2 seeds)"
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chrome]:
+    driver = shutil.which("chromedriver")
+    if driver is None:
+        if os.environ.get("HYQ_REQUIRE_BROWSER"):
+            pytest.fail("chromedriver is required here but not installed")
+        pytest.skip("no chromedriver on this machine (Debian: chromium-driver)")
+    options = ChromeOptions()
+    for flag in ("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+                 "--disable-background-networking", "--disable-component-update", "--disable-sync",
+                 "--window-size=1100,1400",
+                 f"--user-data-dir={tmp_path_factory.mktemp('chromium')}"):  # fmt: skip
+        options.add_argument(flag)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    chrome = Chrome(options=options, service=ChromeService(driver))
+    yield chrome
+    chrome.quit()
+
+
+def panels_say(browser: Chrome, selector: str) -> list[list[str]]:
+    return [
+        [text.text for text in panel.find_elements(By.CSS_SELECTOR, selector)]
+        for panel in browser.find_elements(By.CSS_SELECTOR, "#chart svg")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "ticks"),
+    [
+        (-500.0, -77.7, ["-500", "-400", "-300", "-200", "-100"]),
+        (25.0, 3455.0, ["0", "1,000", "2,000", "3,000"]),
+        (-0.483, 0.242, ["-0.4", "-0.2", "0", "0.2"]),
+        (7.0, 7.0, ["6", "6.5", "7", "7.5", "8"]),
+    ],
+)
+def test_ticks_are_round(
+    tmp_path: Path, browser: Chrome, low: float, high: float, ticks: list[str]
+) -> None:
+    runs = [deep("A", "maze/easy", low), deep("A", "maze/hard", high)]
+    browser.get(report(write_suite(tmp_path / "suite", runs)).as_uri())
+    assert panels_say(browser, ".tick") == [ticks] * 2
+
+
+def test_on_a_phone_only_the_tables_scroll_sideways(suite: Path, browser: Chrome) -> None:
+    narrow = {"width": 400, "height": 800, "deviceScaleFactor": 1, "mobile": True}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", narrow)
+    browser.get(report(suite).as_uri())
+    width = browser.execute_script("return document.documentElement.scrollWidth")
+    browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+    assert width == 400
+
+
+def test_the_page_works_in_a_browser(suite: Path, browser: Chrome) -> None:
+    page = report(suite)
+    assert "http" not in page.read_text().replace("http://www.w3.org/2000/svg", "")
+    browser.get(page.as_uri())
+    assert browser.title == "A small <suite>"
+    panels = browser.find_elements(By.CSS_SELECTOR, "#chart svg")
+    assert [panel.get_attribute("aria-label") for panel in panels] == [
+        "optimal occupancy data",
+        "optimal trajectory data",
+    ]
+    assert panels[0].size["height"] > 200
+
+    def drawn(label: str) -> int:
+        return len(browser.find_elements(By.CSS_SELECTOR, f'g[data-label="{label}"]'))
+
+    assert drawn("Hy-Q") == 2
+    button = browser.find_element(By.XPATH, "//button[normalize-space()='Hy-Q']")
+    button.click()
+    assert (drawn("Hy-Q"), button.get_attribute("aria-pressed")) == (0, "false")
+    button.click()
+    assert drawn("Hy-Q") == 2
+    hidden = browser.find_element(By.XPATH, "//button[contains(., 'offline share 0.25')]")
+    assert drawn("Hy-Q, offline share 0.25") == 0
+    hidden.click()
+    assert drawn("Hy-Q, offline share 0.25") == 1
+
+    def stroke(label: str) -> tuple[str | None, str | None]:
+        line = browser.find_element(By.CSS_SELECTOR, f'g[data-label="{label}"] [stroke]')
+        return line.get_attribute("stroke"), line.get_attribute("stroke-dasharray")
+
+    assert stroke("Hy-Q")[0] != stroke("Hy-Q, offline share 0.25")[0]
+    assert stroke("Hy-Q")[1] != stroke("Hy-Q, offline share 0.25")[1]
+    assert panels_say(browser, "text")[0].count("return of the policy") == 1
+    assert panels_say(browser, ".tick")[0] == ["0", "0.2", "0.4", "0.6", "0.8", "1"]
+    chart = browser.find_element(By.CSS_SELECTOR, "#chart svg")
+    ActionChains(browser).move_to_element(chart).perform()
+    assert "Hy-Q:" in browser.find_element(By.ID, "tip").text
+    said = browser.find_element(By.TAG_NAME, "body").text
+    assert "no such algorithm" in said
+    assert "CQL" not in said, "there is none in this suite"
+    assert browser.get_log("browser") == []  # type: ignore[no-untyped-call]

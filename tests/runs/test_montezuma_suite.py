@@ -1,0 +1,96 @@
+"""The Montezuma suite: what it compares, what it records besides its runs, and its one command."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+import hyq.commands.suites
+import hyq.runs.montezuma_suite
+from hyq.cli import main
+from hyq.core.files import write_json
+from hyq.experts.montezuma import Recording
+from hyq.experts.montezuma_data import Recordings
+from hyq.experts.montezuma_statistics import Journey, journey
+from hyq.runs.deep import DeepRun
+from hyq.runs.film import Film
+from hyq.runs.launch import Event, SuiteDirectory, execute
+from hyq.runs.montezuma_suite import DATASETS, FILMS, films_to_make
+from hyq.runs.rnd import RNDRun
+from hyq.runs.runs import Run
+from hyq.runs.suites import Suite, montezuma_suite
+from tests.runs.test_film import expert_film, pixel_actor
+
+SUITE = montezuma_suite(20_000)
+
+
+def test_the_suite_is_what_is_compared() -> None:
+    assert {(run.algorithm, run.data) for run in SUITE.runs} == {
+        *(
+            (m, f"montezuma/{d}")
+            for m in ("hyq", "dqfd", "cql", "bc")
+            for d in ("easy", "medium", "hard")
+        ),
+        ("rnd", None),
+    }
+    seeds = [
+        run.seed for run in SUITE.runs if (run.algorithm, run.data) == ("hyq", "montezuma/hard")
+    ]
+    assert seeds == [100, 101, 102]
+    for run in montezuma_suite(3_000_000).runs:
+        assert '"step_limit": 2000' in run.env_parameters  # type: ignore[union-attr]
+        if isinstance(run, DeepRun) and run.config.online_steps:
+            reports = run.config.online_steps // run.config.report_every
+            assert reports // run.evaluate_every == 5
+
+
+def test_finished_runs_without_a_video_get_one_once(tmp_path: Path) -> None:
+    directory = SuiteDirectory.prepare(tmp_path / "suite", SUITE)
+    assert films_to_make(directory.path) == [], "nothing has run"
+    expert_film().save(directory.path / FILMS / "hyq-hard")
+    for run in SUITE.runs:
+        if (run.algorithm, run.data) in (("dqfd", "montezuma/hard"), ("hyq", "montezuma/hard")):
+            place = directory.run_path(run)
+            pixel_actor().policy.save(place / "last")
+            spec = {"algorithm": run.algorithm, "data": run.data}
+            write_json(place / "manifest.json", {"experiment": "deep", "spec": spec})
+            write_json(place / "summary.json", {})
+    (video,) = films_to_make(directory.path)  # Hy-Q has its own already, and further seeds get none
+    assert video.place == directory.path / FILMS / "dqfd-hard"
+    assert video.run.name.endswith("s100")
+
+
+def launch_here(directory: SuiteDirectory, todo: Sequence[Run], _: int) -> Iterator[Event]:
+    """Run everything in this process: that workers do the same is tested elsewhere."""
+    for run in todo:
+        yield Event(run, execute(directory.path, run))
+
+
+def test_one_command_runs_films_and_reports(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tiny = RNDRun(
+        env="hyq/Montezuma-v0",
+        preset="cpu",
+        env_parameters='{"step_limit": 20, "num_threads": 1}',
+        online_steps=64,
+        normalisation_steps=0,
+        lanes=2,
+        rollout=16,
+    )
+    chosen = Suite("montezuma", "Tiny", (tiny,))
+    monkeypatch.setattr(hyq.commands.suites, "montezuma_suite", lambda online_steps: chosen)
+    monkeypatch.setattr(hyq.commands.suites, "launch", launch_here)
+    monkeypatch.setattr(hyq.runs.montezuma_suite, "FILM_EPISODES", 2)
+    out = SuiteDirectory.prepare(tmp_path / "suite", chosen).path
+    write_json(out / DATASETS, {})
+    assert main(["reproduce", "montezuma", "--workers", "1", "--out", str(out)]) == 0
+    assert [take.length for take in Film.load(out / FILMS / "rnd").takes] == [20, 20]
+    assert (out / FILMS / "rnd" / "strip.png").exists()
+    assert "RND" in (out / "report.html").read_text()
+
+
+def test_a_journey_is_how_far_a_recording_came() -> None:
+    recording = Recordings.load().expert[0]
+    start = Recording(recording.seed, recording.actions[:290])
+    assert journey(start) == Journey(score=400, length=290, rooms=(1, 2, 6))
