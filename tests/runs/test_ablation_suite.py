@@ -1,52 +1,45 @@
 """The suite of ablations: each undoes what it says and nothing else."""
 
-from dataclasses import fields
+from typing import Any
 
-from hyq.algos.deep_baselines import ADAM_SETTINGS
-from hyq.algos.deep_config import PRESETS, DeepConfig
-from hyq.runs.deep import DeepRun
+from hyq.algorithms import configure
+from hyq.runs.spec import RunSpec
 from hyq.runs.suites import ABLATIONS, MONTEZUMA_PARAMETERS, ablation_suite
 
 SUITE = ablation_suite(20_000)
 
 
-def config(run: object) -> DeepConfig:
-    assert isinstance(run, DeepRun)
-    return run.config
+def settings(run: object) -> dict[str, Any]:
+    assert isinstance(run, RunSpec)
+    return run.configs.encoded()
 
 
 def test_each_undoes_what_it_says_and_nothing_else() -> None:
-    whole = config(SUITE.runs[0])
-    for (name, settings), run in zip(ABLATIONS.items(), SUITE.runs, strict=True):
-        changed = {
-            field.name
-            for field in fields(DeepConfig)
-            if getattr(config(run), field.name) != getattr(whole, field.name)
-        }
-        assert isinstance(run, DeepRun)
+    whole = settings(SUITE.runs[0])
+    for (name, changes), run in zip(ABLATIONS.items(), SUITE.runs, strict=True):
+        assert isinstance(run, RunSpec)
+        changed = {key for key, value in settings(run).items() if value != whole[key]}
         if run.env_parameters != MONTEZUMA_PARAMETERS:
             changed.add("env_parameters")
-        if "preset" in settings:
+        if "preset" in changes:
             assert len(changed) > 10, name
         else:
-            assert changed == {"adam" if n in ADAM_SETTINGS else n for n in settings}, name
+            assert changed == set(changes), name
 
 
 def test_every_departure_from_the_paper_is_undone_by_itself() -> None:
-    paper, small = PRESETS["paper-montezuma"], PRESETS["paper-small-montezuma"]
+    paper, small = (configure("hyq", f"paper-{size}montezuma").encoded() for size in ("", "small-"))
     whole, *others = (
-        config(run)
-        for settings, run in zip(ABLATIONS.values(), SUITE.runs, strict=True)
-        if "preset" not in settings
+        settings(run)
+        for changes, run in zip(ABLATIONS.values(), SUITE.runs, strict=True)
+        if "preset" not in changes
     )
     left = {
-        field.name
-        for field in fields(DeepConfig)
-        if getattr(whole, field.name) != getattr(paper, field.name)
+        name
+        for name, value in whole.items()
+        if value != paper[name]
         and not any(
-            getattr(other, field.name) in (getattr(paper, field.name), getattr(small, field.name))
-            for other in others
-            if getattr(other, field.name) != getattr(whole, field.name)
+            other[name] in (paper[name], small[name]) for other in others if other[name] != value
         )
     }
-    assert left == {"online_steps", "n_value", "lanes"}, "these are as in the paper at this size"
+    assert left == {"online_steps", "update_every", "num_envs"}, "as in the paper at this size"

@@ -1,32 +1,33 @@
 """The subcommands that train a deep agent, from the shell to the reports they write."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from hyq.cli import main
 from hyq.commands.report import report_suite
-from hyq.runs import deep
-from hyq.runs.deep import DeepRun
+from hyq.runs import runner
 from hyq.runs.launch import SuiteDirectory, launch, pending
-from hyq.runs.suites import Suite, deep_suite
+from hyq.runs.spec import RunSpec
+from hyq.runs.suites import Suite, baseline, deep_suite
 
-TINY = DeepRun(
+TINY = RunSpec(
     env="MountainCar-v0",
     data="mountaincar/half",
-    online_steps=400,
-    pretraining=50,
-    learning_starts=100,
-    n_value=8,
-    report_every=200,
+    settings={
+        "online_steps": 400,
+        "pretraining": 50,
+        "learning_starts": 100,
+        "update_every": 8,
+        "report_every": 200,
+    },
     evaluation_episodes=2,
     threshold=-110.0,
 )
 
 
 def test_a_suite_of_deep_runs_gets_its_figure_and_page(tmp_path: Path) -> None:
-    runs = (TINY, replace(TINY, algorithm="dqn"), replace(TINY, algorithm="bc"))
+    runs = (TINY, baseline(TINY, "dqn"), baseline(TINY, "bc"))
     suite = Suite("deep", "Tiny", runs)
     directory = SuiteDirectory.prepare(tmp_path / "suite", suite)
     outcomes = [e.outcome for e in launch(directory, pending(directory, suite, False), 1) if e]
@@ -48,7 +49,7 @@ def test_run_resume_and_report_from_the_shell(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "run"
-    words = ["run", "deep", "--env", "MountainCar-v0", "--data", "mountaincar/half"]
+    words = ["train", "--env", "MountainCar-v0", "--data", "mountaincar/half"]
     settings = ["--online-steps", "400", "--pretraining", "50", "--report-every", "200"]
     quick = ["--evaluation-episodes", "1", "--beta", "0:0.5, 400:0.25", "--tensorboard"]
     assert main([*words, *settings, *quick, "--out", str(out)]) == 0
@@ -71,21 +72,21 @@ def test_a_missing_package_is_noticed_before_the_run_begins(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    words = ["run", "deep", "--env", "CartPole-v1", "--algorithm", "dqn", "--tensorboard"]
+    words = ["train", "--env", "CartPole-v1", "--algorithm", "dqn", "--tensorboard"]
     assert main([*words, "--out", str(tmp_path / "run")]) == 2
     assert not (tmp_path / "run").exists()
 
 
 def test_an_interrupted_run_is_resumed_from_the_shell(tmp_path: Path) -> None:
-    steps = deep.start(TINY, tmp_path / "run", checkpoint_seconds=0)
+    steps = runner.start(TINY, tmp_path / "run", checkpoint_seconds=0)
     next(steps)
-    del steps
+    steps.close()  # type: ignore[attr-defined]
     assert main(["resume", str(tmp_path / "run")]) == 0
     assert (tmp_path / "run" / "curve.png").exists()
 
 
 def test_the_lists_name_what_can_be_run(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["methods"]) == 0
+    assert main(["algorithms"]) == 0
     assert "implicit Q-learning" in capsys.readouterr().out
     assert main(["data", "list"]) == 0
     assert "mountaincar/half" in capsys.readouterr().out
@@ -96,17 +97,17 @@ def test_the_lists_name_what_can_be_run(capsys: pytest.CaptureFixture[str]) -> N
     [
         (["--env", "Pendulum-v1", "--algorithm", "dqn"], "discrete actions"),
         (["--env", "CartPole-v1", "--data", "mountaincar/half"], "shape"),
-        (["--env", "CartPole-v1"], "without logs"),
+        (["--env", "CartPole-v1"], "learns from offline data"),
         (
             ["--env", "CartPole-v1", "--algorithm", "dqn", "--pretraining", "9"],
-            "no use of pretraining",
+            "Unrecognized options: --pretraining",
         ),
     ],
 )
 def test_refusals_are_one_line(
     tmp_path: Path, words: list[str], says: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["run", "deep", *words, "--out", str(tmp_path / "run")]) == 2
+    assert main(["train", *words, "--out", str(tmp_path / "run")]) == 2
     said = capsys.readouterr().err
     assert says in said
     assert said.count("\n") == 1

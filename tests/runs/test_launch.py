@@ -15,7 +15,6 @@ import pytest
 
 from hyq.core.errors import HyqError
 from hyq.experts.lock import lock_dataset
-from hyq.runs.deep import DeepRun
 from hyq.runs.launch import (
     MOST_LOSSES,
     Event,
@@ -24,6 +23,7 @@ from hyq.runs.launch import (
     launch,
     pending,
 )
+from hyq.runs.spec import RunSpec
 from hyq.runs.specs import LockRun
 from hyq.runs.suites import SUITES, Suite
 from tests.runs.conftest import numbers
@@ -98,7 +98,7 @@ def test_a_killed_worker_loses_nothing(tmp_path: Path, undisturbed: dict[str, An
 
 
 def test_a_run_that_kills_its_workers_costs_the_others_nothing(tmp_path: Path) -> None:
-    deadly = DeepRun(env="tests.runs.deadly:CartPole-v1", algorithm="dqn")
+    deadly = RunSpec(env="tests.runs.deadly:CartPole-v1", algorithm="dqn")
     quick = tuple(LockRun(horizon=4, iterations=1, seed=seed) for seed in (1, 2))
     suite = Suite("deadly", "Deadly", (deadly, *quick))
     directory = SuiteDirectory.prepare(tmp_path / "suite", suite)

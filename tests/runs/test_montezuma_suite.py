@@ -12,12 +12,11 @@ from hyq.core.files import write_json
 from hyq.experts.montezuma import Recording
 from hyq.experts.montezuma_data import Recordings
 from hyq.experts.montezuma_statistics import Journey, journey
-from hyq.runs.deep import DeepRun
 from hyq.runs.film import Film
 from hyq.runs.launch import Event, SuiteDirectory, execute
 from hyq.runs.montezuma_suite import DATASETS, FILMS, films_to_make
-from hyq.runs.rnd import RNDRun
 from hyq.runs.runs import Run
+from hyq.runs.spec import RunSpec
 from hyq.runs.suites import Suite, montezuma_suite
 from tests.runs.test_film import expert_film, pixel_actor
 
@@ -38,9 +37,11 @@ def test_the_suite_is_what_is_compared() -> None:
     ]
     assert seeds == [100, 101, 102]
     for run in montezuma_suite(3_000_000).runs:
-        assert '"step_limit": 2000' in run.env_parameters  # type: ignore[union-attr]
-        if isinstance(run, DeepRun) and run.config.online_steps:
-            reports = run.config.online_steps // run.config.report_every
+        assert isinstance(run, RunSpec)
+        assert run.env_parameters["step_limit"] == 2000
+        if run.algorithm in ("hyq", "dqfd"):
+            settings = run.configs.encoded()
+            reports = settings["online_steps"] // settings["report_every"]
             assert reports // run.evaluate_every == 5
 
 
@@ -69,14 +70,18 @@ def launch_here(directory: SuiteDirectory, todo: Sequence[Run], _: int) -> Itera
 def test_one_command_runs_films_and_reports(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tiny = RNDRun(
+    tiny = RunSpec(
         env="hyq/Montezuma-v0",
-        preset="cpu",
-        env_parameters='{"step_limit": 20, "num_threads": 1}',
-        online_steps=64,
-        normalisation_steps=0,
-        lanes=2,
-        rollout=16,
+        algorithm="rnd",
+        preset="cpu-montezuma",
+        env_parameters={"step_limit": 20, "num_threads": 1},
+        settings={
+            "online_steps": 64,
+            "normalisation_steps": 0,
+            "num_envs": 2,
+            "rollout_steps": 16,
+        },
+        evaluation_episodes=0,
     )
     chosen = Suite("montezuma", "Tiny", (tiny,))
     monkeypatch.setattr(hyq.commands.suites, "montezuma_suite", lambda online_steps: chosen)
