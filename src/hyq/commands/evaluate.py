@@ -11,16 +11,17 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TimeRemaining
 from rich.table import Table
 
 from hyq.core.errors import HyqError
+from hyq.core.settings import json_object
 from hyq.coverage.deep_fqe import GAMMA, UPDATES, WIDER, check_sees_vectors, deep_evaluation
 from hyq.coverage.estimate import NORMAL_95
 from hyq.coverage.features import FeatureKind
 from hyq.coverage.fqe import evaluate_saved
 from hyq.coverage.policy import holds_deep_policy, policy_file
-from hyq.models.policy import DeepPolicy
-from hyq.report.records import is_deep, setting
+from hyq.policy import Policy
+from hyq.report.records import is_deep
 from hyq.runs.deep_data import load
-from hyq.runs.film import Actor, find_policy, play_returns
 from hyq.runs.records import RunDirectory, is_run
+from hyq.runs.video import Environment, is_stochastic, load_policy, play_returns
 
 BY_STEP, DEEP = 100, 8
 """Resamples behind an interval: regressions by step are quick, networks are not."""
@@ -70,8 +71,9 @@ def evaluate(
             raise HyqError(
                 "gamma and replicates are for offline data: give --data, or leave them out"
             )
-        actor = Actor.load(policy, "best", env, wrappers, env_parameters)
-        _evaluate_by_play(policy, actor, episodes, seed)
+        loaded, parameters = load_policy(policy), json_object("env_parameters", env_parameters)
+        environment = Environment.of(loaded, env, wrappers, parameters)
+        _evaluate_by_play(policy, loaded, environment, episodes, seed)
         return
     policy_file(policy)
     if gamma is not None:
@@ -106,13 +108,12 @@ def _evaluate_on_data(
     path: Path, data: Path, replicates: int, gamma: float | None, seed: int
 ) -> None:
     """Evaluate a deep policy from whole episodes, and say what speaks against the result."""
-    run, place = find_policy(path)
-    if is_run(run) and setting(RunDirectory.open(run).manifest["spec"], "algorithm") == "rnd":
+    policy = load_policy(path)
+    if is_stochastic(policy):
         raise HyqError("a stochastic policy is not evaluated from data: let it play")
-    policy = DeepPolicy.load(place)
     check_sees_vectors(policy)  # before the data is read, which takes long for images
-    logs = load(data)
-    if not logs.ordered:
+    dataset = load(data)
+    if not dataset.ordered:
         raise HyqError(f"{data} holds transitions by step: a deep policy is evaluated on episodes")
     discount = GAMMA if gamma is None else gamma
     console = Console()
@@ -121,7 +122,7 @@ def _evaluate_on_data(
         task = bar.add_task("learning values", total=UPDATES)
         result = deep_evaluation(
             policy,
-            logs,
+            dataset,
             gamma=discount,
             replicates=replicates,
             seed=seed,
@@ -142,15 +143,18 @@ def _evaluate_on_data(
         console.print(f"[yellow]not supported[/] {doubt}", highlight=False)
 
 
-def _evaluate_by_play(policy: Path, actor: Actor, episodes: int, seed: int) -> None:
+def _evaluate_by_play(
+    path: Path, policy: Policy, environment: Environment, episodes: int, seed: int
+) -> None:
     if episodes < 2:
         raise HyqError(f"a mean and its interval need 2 episodes or more, got {episodes}")
     console = Console()
     with console.status(f"playing {episodes} episodes ..."):
-        returns = play_returns(actor, episodes, seed)
+        returns = play_returns(policy, environment, episodes, seed)
     mean, spread = returns.mean(), NORMAL_95 * returns.std(ddof=1) / math.sqrt(episodes)
-    table = Table(title=str(policy), title_justify="left", show_header=False)
-    acts = "drawing its actions as in training" if actor.draws else "without random actions"
+    table = Table(title=str(path), title_justify="left", show_header=False)
+    sampled = is_stochastic(policy)
+    acts = "sampling its actions as in training" if sampled else "without random actions"
     table.add_row("episodes", f"{episodes}, {acts}")
     table.add_row("return, mean", f"{mean:,.6g}")
     table.add_row("95% interval", f"{mean - spread:,.6g} to {mean + spread:,.6g}")

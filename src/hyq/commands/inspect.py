@@ -18,11 +18,12 @@ from hyq.coverage.features import FeatureKind
 from hyq.coverage.inspect import inspect_dataset
 from hyq.coverage.inspection import Inspection, easier, ranked, too_close
 from hyq.coverage.policy import holds_deep_policy
-from hyq.data.columns import Observation, only_column
+from hyq.data.columns import Observation, over_columns
 from hyq.data.dataset import Dataset
+from hyq.policy import Policy
 from hyq.report.inspect import print_episodes, print_inspection, write_episodes, write_inspection
 from hyq.runs.deep_data import dataset_names, load
-from hyq.runs.film import Actor, play_episodes
+from hyq.runs.video import Environment, load_policy, play
 
 BY_STEP, WHOLE = 500, 30
 """Episodes that a policy plays: by step they are played together, whole ones may be long."""
@@ -130,9 +131,12 @@ def _inspect_episodes(
         )
     if episodes < FEWEST_BEST:
         raise HyqError(f"visits are compared between episodes: play at least {FEWEST_BEST}")
-    actor = None if policy is None else Actor.load(policy, env=env)
+    loaded = None if policy is None else load_policy(policy)
+    environment = None if loaded is None else Environment.of(loaded, env)
     whole = {name: load(name) for name in names}
-    played = None if actor is None else (str(policy), _played(actor, episodes, whole, console))
+    played = None
+    if loaded is not None and environment is not None:
+        played = str(policy), _played(loaded, environment, episodes, whole, console)
     with _reading(console) as (bar, task):
         bar.update(task, total=sum(len(one) for one in whole.values()))
         found = EpisodesInspection.of(whole, lambda rows: bar.advance(task, rows), played)
@@ -141,13 +145,19 @@ def _inspect_episodes(
     console.print(f"report: {page}")
 
 
-def _played(actor: Actor, episodes: int, logs: Mapping[str, Dataset], console: Console) -> Dataset:
+def _played(
+    policy: Policy,
+    environment: Environment,
+    episodes: int,
+    datasets: Mapping[str, Dataset],
+    console: Console,
+) -> Dataset:
     """Let the policy play, where the datasets are from."""
     with Progress("playing", BarColumn(), TaskProgressColumn(), console=console) as bar:
         task = bar.add_task("playing", total=episodes)
         parts = []
-        for episode in play_episodes(actor, episodes, seed=0):
-            for name, one in logs.items():
+        for _, episode in play(policy, environment, episodes, seed=0):
+            for name, one in datasets.items():
                 _check_alike(name, one.observation, episode.observation)
             parts.append(episode)
             bar.advance(task)
@@ -155,7 +165,7 @@ def _played(actor: Actor, episodes: int, logs: Mapping[str, Dataset], console: C
 
 
 def _check_alike(name: str, data: Observation, played: Observation) -> None:
-    logged, seen = (only_column(one).shape[1:] for one in (data, played))
+    logged, seen = (over_columns(lambda column: column.shape[1:], one) for one in (data, played))
     if seen not in (logged, (1, *logged)):  # images may come as stacks of one
         raise HyqError(f"{name} has observations of shape {logged}, the policy plays with {seen}")
 
