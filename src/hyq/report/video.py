@@ -48,8 +48,7 @@ def video_table(made: Video) -> Table:
     returns = [one.total for one in made.episodes]
     facts = {
         "episodes": f"{len(returns)}, a random action in {made.epsilon:.1%} of the steps",
-        "return, mean (least to most)": f"{made.mean_return:,.6g} "
-        f"({min(returns):g} to {max(returns):g})",
+        "return, mean": f"{made.mean_return:,.6g} ({min(returns):g} to {max(returns):g})",
         "length, mean": f"{np.mean([one.length for one in made.episodes]):,.0f}",
         "best episode": f"seed {made.best.seed}, {made.best.length:,} steps",
     }
