@@ -2,11 +2,11 @@
 
     python benchmarks/deep_evaluation.py DIR [--seed SEED]
 
-Trains policies from good to bad on three small problems, judges each from logs that it was not
-trained on, and holds the intervals against what it earns in 200 episodes. These are played for up
+Trains policies from good to bad on three small problems, evaluates each from data that it was not
+trained on, and compares the intervals with what it earns in 200 episodes. These are played for up
 to 1,000 steps, so that a limit on steps does not count at a discount of 0.99. Each seed has logs
 and policies of its own: seed 0 chose how wide the intervals are, any other tests it. Policies are
-kept in DIR, and a second call judges them again. About 20 minutes of one core.
+kept in DIR, and a second call evaluates them again. About 20 minutes of one core.
 """
 
 import argparse
@@ -70,7 +70,7 @@ OTHERS = (
     ("cartpole", "dqn", "noisy"),
     ("cartpole", "bc", "random"),
 )
-"""Judged besides every policy on logs of the kind half."""
+"""Evaluated besides every policy on data of the kind half."""
 
 
 def logs_of(problem: str, kind: str, seed: int) -> Dataset:

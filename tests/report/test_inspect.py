@@ -259,7 +259,7 @@ def test_evaluate_prints_an_interval(lock: Path, capsys: pytest.CaptureFixture[s
     evaluate(lock / "policy", data=lock / "data", features="network", replicates=5)
     said = " ".join(capsys.readouterr().out.split())
     assert "95% interval" in said
-    assert "estimated return │ 1 │" in said
+    assert "estimated return 1 95%" in said
     assert "warning" not in said
     with pytest.raises(HyqError, match="no dataset"):
         evaluate(lock / "policy", data=lock / "nothing")

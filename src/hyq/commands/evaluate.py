@@ -13,12 +13,13 @@ from rich.table import Table
 from hyq.core.errors import HyqError
 from hyq.core.settings import json_object
 from hyq.coverage.deep_fqe import GAMMA, UPDATES, WIDER, check_sees_vectors, deep_evaluation
-from hyq.coverage.estimate import NORMAL_95
+from hyq.coverage.estimate import NORMAL_95, Interval
 from hyq.coverage.features import FeatureKind
 from hyq.coverage.fqe import evaluate_saved
 from hyq.coverage.policy import holds_deep_policy, policy_file
 from hyq.policy import Policy
 from hyq.report.records import is_deep
+from hyq.report.tables import facts_table
 from hyq.runs.deep_data import load
 from hyq.runs.records import RunDirectory, is_run
 from hyq.runs.video import Environment, is_stochastic, load_policy, play_returns
@@ -84,13 +85,8 @@ def evaluate(
         raise HyqError(f"no dataset at {data}: give the directory that was saved as --data")
     resamples = BY_STEP if replicates is None else replicates
     result = evaluate_saved(policy, data, features=features, replicates=resamples, seed=seed)
-    table = Table(title=f"{policy} on {data}", title_justify="left", show_header=False)
-    table.add_row("estimated return", f"{result.value.value:.4g}")
-    table.add_row("95% interval", f"{result.value.low:.4g} to {result.value.high:.4g}")
-    table.add_row("acts as logged", f"{result.agreement:.1%} of the transitions")
-    table.add_row("stays where data is", f"{result.supported:.1%}")
     console = Console()
-    console.print(table)
+    console.print(_table(policy, data, result.value, "", result.agreement, result.supported))
     console.print("The interval shows the noise of the data, not what such values cannot express.")
     if result.supported < 0.99:
         console.print(
@@ -129,18 +125,26 @@ def _evaluate_on_data(
             updates=UPDATES,
             progress=lambda updates: bar.update(task, completed=updates),
         )
-    table = Table(title=f"{path} on {data}", title_justify="left", show_header=False)
-    table.add_row("estimated return", f"{result.value.value:.4g}, discounted by {discount:g}")
-    table.add_row("95% interval", f"{result.value.low:.4g} to {result.value.high:.4g}")
-    table.add_row("acts as logged", f"{result.agreement:.1%} of the transitions")
-    table.add_row("stays where data is", f"{result.inside:.1%} of its time")
-    console.print(table)
+    how = f", discounted by {discount:g}"
+    console.print(_table(path, data, result.value, how, result.agreement, result.inside))
     console.print(
         f"The interval is {WIDER:g} times as wide as the networks' spread makes it: "
         "calibrated on three small problems, not proved."
     )
     for doubt in result.doubts:
         console.print(f"[yellow]not supported[/] {doubt}", highlight=False)
+
+
+def _table(
+    path: Path, data: Path, value: Interval, how: str, agreement: float, inside: float
+) -> Table:
+    facts = {
+        "estimated return": f"{value.value:.4g}{how}",
+        "95% interval": f"{value.low:.4g} to {value.high:.4g}",
+        "acts as logged": f"{agreement:.1%} of the transitions",
+        "stays where data is": f"{inside:.1%} of its time",
+    }
+    return facts_table(facts, f"{path} on {data}")
 
 
 def _evaluate_by_play(
@@ -152,12 +156,12 @@ def _evaluate_by_play(
     with console.status(f"playing {episodes} episodes ..."):
         returns = play_returns(policy, environment, episodes, seed)
     mean, spread = returns.mean(), NORMAL_95 * returns.std(ddof=1) / math.sqrt(episodes)
-    table = Table(title=str(path), title_justify="left", show_header=False)
-    sampled = is_stochastic(policy)
-    acts = "sampling its actions as in training" if sampled else "without random actions"
-    table.add_row("episodes", f"{episodes}, {acts}")
-    table.add_row("return, mean", f"{mean:,.6g}")
-    table.add_row("95% interval", f"{mean - spread:,.6g} to {mean + spread:,.6g}")
-    quantiles = np.quantile(returns, (0.0, 0.5, 1.0))
-    table.add_row("least, median, most", "; ".join(f"{value:,.6g}" for value in quantiles))
-    console.print(table)
+    acts = "sampling its actions as in training" if is_stochastic(policy) else "acting greedily"
+    least, median, most = np.quantile(returns, (0.0, 0.5, 1.0))
+    facts = {
+        "episodes": f"{episodes}, {acts}",
+        "return, mean": f"{mean:,.6g}",
+        "95% interval": f"{mean - spread:,.6g} to {mean + spread:,.6g}",
+        "least, median, most": f"{least:,.6g}; {median:,.6g}; {most:,.6g}",
+    }
+    console.print(facts_table(facts, str(path)))

@@ -19,11 +19,10 @@ from hyq.coverage.inspect import inspect_dataset
 from hyq.coverage.inspection import Inspection, easier, ranked, too_close
 from hyq.coverage.policy import holds_deep_policy
 from hyq.data.columns import Observation, over_columns
-from hyq.data.dataset import Dataset
-from hyq.policy import Policy
+from hyq.data.dataset import Dataset, Episode
 from hyq.report.inspect import print_episodes, print_inspection, write_episodes, write_inspection
 from hyq.runs.deep_data import dataset_names, load
-from hyq.runs.video import Environment, load_policy, play
+from hyq.runs.video import Environment, EpisodeResult, load_policy, play
 
 BY_STEP, WHOLE = 500, 30
 """Episodes that a policy plays: by step they are played together, whole ones may be long."""
@@ -39,8 +38,8 @@ def data_inspect(
 ) -> None:
     """Say what is in a dataset, what is wrong with it, and what Hy-Q can compete with given it.
 
-    Several datasets are ranked, the easiest for Hy-Q first. Transitions by step are held against a
-    policy; whole episodes, such as montezuma/hard, against a deep policy, or the best of them.
+    Several datasets are ranked, the easiest for Hy-Q first. Transitions by step are compared with a
+    policy; whole episodes, such as montezuma/hard, with a deep policy, or the best of them.
 
     Args:
         names: Directories of datasets, which may be larger than memory, or names of 'hyq data
@@ -71,7 +70,7 @@ def data_inspect(
         )
         return
     if len(names) > 1 and policy is None:
-        raise HyqError("to rank datasets, name the policy to hold them against (--policy)")
+        raise HyqError("to rank datasets, name the policy to compare them with (--policy)")
     check_writable(page)
     found = []
     for name in names:
@@ -126,17 +125,17 @@ def _inspect_episodes(
     check_writable(page)
     if policy is not None and not holds_deep_policy(policy):
         raise HyqError(
-            f"{policy} holds no deep policy, and others go by step: whole episodes are held "
-            "against what 'hyq train' or hyq.train has learned"
+            f"{policy} holds no deep policy, and others go by step: whole episodes are compared "
+            "with what 'hyq train' or hyq.train has learned"
         )
     if episodes < FEWEST_BEST:
         raise HyqError(f"visits are compared between episodes: play at least {FEWEST_BEST}")
-    loaded = None if policy is None else load_policy(policy)
-    environment = None if loaded is None else Environment.of(loaded, env)
+    playing = None
+    if policy is not None:
+        loaded = load_policy(policy)
+        playing = play(loaded, Environment.of(loaded, env), episodes, seed=0)
     whole = {name: load(name) for name in names}
-    played = None
-    if loaded is not None and environment is not None:
-        played = str(policy), _played(loaded, environment, episodes, whole, console)
+    played = None if playing is None else (str(policy), _played(playing, episodes, whole, console))
     with _reading(console) as (bar, task):
         bar.update(task, total=sum(len(one) for one in whole.values()))
         found = EpisodesInspection.of(whole, lambda rows: bar.advance(task, rows), played)
@@ -146,17 +145,16 @@ def _inspect_episodes(
 
 
 def _played(
-    policy: Policy,
-    environment: Environment,
+    playing: Iterator[tuple[EpisodeResult, Episode]],
     episodes: int,
     datasets: Mapping[str, Dataset],
     console: Console,
 ) -> Dataset:
-    """Let the policy play, where the datasets are from."""
+    """Let a policy play, and raise where it sees something else than the datasets show."""
     with Progress("playing", BarColumn(), TaskProgressColumn(), console=console) as bar:
         task = bar.add_task("playing", total=episodes)
         parts = []
-        for _, episode in play(policy, environment, episodes, seed=0):
+        for _, episode in playing:
             for name, one in datasets.items():
                 _check_alike(name, one.observation, episode.observation)
             parts.append(episode)

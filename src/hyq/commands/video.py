@@ -56,11 +56,14 @@ def video(
         columns = ("playing", BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
         with Progress(*columns, console=console) as bar:
             task = bar.add_task("playing", total=episodes)
-
-            def show(done: int) -> None:
-                bar.update(task, completed=done)
-
-            made = play_video(loaded, environment, episodes, seed, epsilon, show)
+            made = play_video(
+                loaded,
+                environment,
+                episodes,
+                seed,
+                epsilon,
+                lambda n: bar.update(task, completed=n),
+            )
     made.save(place)
     draw_video(made, place, images)
     console.print(video_table(made))
