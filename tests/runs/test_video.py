@@ -228,6 +228,19 @@ def test_a_trained_policy_is_played_where_it_was_trained(
     assert "3, acting greedily" in shown
 
 
+def test_a_trained_policy_of_rnd_samples(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = {"online_steps": 64, "num_envs": 8, "rollout_steps": 4, "normalisation_steps": 0}
+    spec = RunSpec("Corridor-v0", algorithm="rnd", settings=settings, evaluation_episodes=0)
+    list(runner.start(spec, tmp_path / "run"))
+    policy = load_policy(tmp_path / "run")
+    ((_, episode),) = play(policy, Environment.of(policy), 1, seed=0, epsilon=0.0)
+    assert len(set(episode.action.tolist())) > 1, "hardly trained, it prefers nothing"
+    assert main(["evaluate", str(tmp_path / "run"), "--episodes", "3"]) == 0
+    assert "3, sampling its actions as in training" in " ".join(capsys.readouterr().out.split())
+
+
 def test_stacked_and_downsampled_frames_are_played_as_in_training() -> None:
     """The vector environment stacks frames itself, a single one leaves it to the player."""
     policy = pixel_policy()
