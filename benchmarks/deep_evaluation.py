@@ -2,11 +2,11 @@
 
     python benchmarks/deep_evaluation.py DIR [--seed SEED]
 
-Trains policies from good to bad on three small problems, judges each from logs that it was not
-trained on, and holds the intervals against what it earns in 200 episodes. These are played for up
+Trains policies from good to bad on three small problems, evaluates each from data that it was not
+trained on, and compares the intervals with what it earns in 200 episodes. These are played for up
 to 1,000 steps, so that a limit on steps does not count at a discount of 0.99. Each seed has logs
 and policies of its own: seed 0 chose how wide the intervals are, any other tests it. Policies are
-kept in DIR, and a second call judges them again. About 20 minutes of one core.
+kept in DIR, and a second call evaluates them again. About 20 minutes of one core.
 """
 
 import argparse
@@ -26,7 +26,7 @@ from hyq.core.types import Array, FloatArray
 from hyq.coverage.deep_fqe import GAMMA, WIDER, deep_evaluation
 from hyq.data.dataset import Dataset, Episode
 from hyq.experts.scripted import scripted_dataset
-from hyq.models.policy import DeepPolicy
+from hyq.policy import Policy
 
 EPISODES, LIMIT = 200, 1000
 ENVS = {"mountaincar": "MountainCar-v0", "acrobot": "Acrobot-v1", "cartpole": "CartPole-v1"}
@@ -34,27 +34,27 @@ SCRIPTED = {"expert": 0.0, "half": 0.5, "random80": 0.8, "random": 1.0}
 """Share of random play in logs of MountainCar and Acrobot."""
 NOISE = {"expert": (0.1,), "half": (0.1, 1.0), "noisy": (0.3, 0.6, 1.0), "random": (1.0,)}
 """Chance of a random action in equal parts of logs of CartPole."""
-BC: dict[str, Any] = {"algorithm": "bc", "online_steps": 0, "evaluation_episodes": 0}
+BC: dict[str, Any] = {"algorithm": "bc", "evaluation_episodes": 0}
 POLICIES: Mapping[str, Mapping[str, tuple[str | None, Mapping[str, Any]]]] = {
     "mountaincar": {
         "hyq": ("half", {"online_steps": 4000, "pretraining": 3000, "seed": 3}),
         "early": ("half", {"online_steps": 500, "pretraining": 500, "seed": 4}),
-        "bc": ("expert", BC | {"pretraining": 1500, "seed": 5}),
-        "bchalf": ("half", BC | {"pretraining": 1500, "seed": 6}),
+        "bc": ("expert", BC | {"updates": 1500, "seed": 5}),
+        "bchalf": ("half", BC | {"updates": 1500, "seed": 6}),
         "hyq80": ("random80", {"online_steps": 3000, "pretraining": 3000, "seed": 7}),
     },
     "acrobot": {
         "hyq": ("half", {"online_steps": 4000, "pretraining": 3000, "seed": 3}),
         "early": ("half", {"online_steps": 500, "pretraining": 500, "seed": 4}),
-        "bc": ("expert", BC | {"pretraining": 1500, "seed": 5}),
-        "bc80": ("random80", BC | {"pretraining": 300, "seed": 6}),
+        "bc": ("expert", BC | {"updates": 1500, "seed": 5}),
+        "bc80": ("random80", BC | {"updates": 300, "seed": 6}),
         "hyq80": ("random80", {"online_steps": 3000, "pretraining": 3000, "seed": 7}),
     },
     "cartpole": {
         "hyq": ("half", {"online_steps": 4000, "pretraining": 3000, "seed": 3}),
         "early": ("half", {"online_steps": 300, "pretraining": 200, "seed": 4}),
-        "bc": ("expert", BC | {"pretraining": 1500, "seed": 5}),
-        "bcnoisy": ("noisy", BC | {"pretraining": 600, "seed": 6}),
+        "bc": ("expert", BC | {"updates": 1500, "seed": 5}),
+        "bcnoisy": ("noisy", BC | {"updates": 600, "seed": 6}),
         "dqn": (None, {"algorithm": "dqn", "online_steps": 4000, "seed": 7}),
     },
 }
@@ -70,7 +70,7 @@ OTHERS = (
     ("cartpole", "dqn", "noisy"),
     ("cartpole", "bc", "random"),
 )
-"""Judged besides every policy on logs of the kind half."""
+"""Evaluated besides every policy on data of the kind half."""
 
 
 def logs_of(problem: str, kind: str, seed: int) -> Dataset:
@@ -100,7 +100,7 @@ def cartpole_logs(noise: tuple[float, ...], transitions: int, seed: int) -> Data
     return Dataset.of(episodes, {"env": ENVS["cartpole"]})
 
 
-def played(env: str, policy: DeepPolicy) -> FloatArray:
+def played(env: str, policy: Policy) -> FloatArray:
     """Return discounted returns of episodes that are played side by side."""
     games = [gym.make(env, max_episode_steps=LIMIT) for _ in range(EPISODES)]
     seen: Array = np.array([game.reset(seed=90_000 + k)[0] for k, game in enumerate(games)])
@@ -118,7 +118,7 @@ def played(env: str, policy: DeepPolicy) -> FloatArray:
     return total
 
 
-def policy_of(root: Path, problem: str, name: str, seed: int) -> tuple[DeepPolicy, list[float]]:
+def policy_of(root: Path, problem: str, name: str, seed: int) -> tuple[Policy, list[float]]:
     """Train a policy and let it play, or read what an earlier call has kept."""
     directory = root / f"{problem}_{name}"
     if not directory.exists():
@@ -127,7 +127,7 @@ def policy_of(root: Path, problem: str, name: str, seed: int) -> tuple[DeepPolic
         given = {"evaluation_episodes": 3, "progress": False, **settings}
         given["seed"] += 10 * seed
         hyq.train(ENVS[problem], logs, **given).save(directory)
-    policy, kept = DeepPolicy.load(directory), directory / "played.json"
+    policy, kept = Policy.load(directory), directory / "played.json"
     if not kept.exists():
         kept.write_text(json.dumps(played(ENVS[problem], policy).tolist()))
     returns: list[float] = json.loads(kept.read_text())

@@ -3,34 +3,26 @@
 from dataclasses import replace
 from pathlib import Path
 
+import gymnasium as gym
 import numpy as np
 import pytest
 
 from hyq.cli import main
+from hyq.collector import PreprocessingConfig
 from hyq.core.errors import HyqError
 from hyq.core.types import Transitions
 from hyq.coverage.deep_fqe import WIDER, DeepEvaluation, deep_evaluation
 from hyq.data.dataset import Dataset, Episode
-from hyq.models.networks import InputScaling, Network, NetworkSpec
-from hyq.models.policy import DeepPolicy
+from hyq.policy import Policy
+from tests.policies import PIXELS, constant_policy, fresh_policy, pixel_policy
 
 GAMMA, GOAL, MOVES = 0.9, 4, 0.7
-PICTURES = (1, 36, 36)
-SEES = NetworkSpec(hidden=(2,), dueling=False, convolutions=((2, 8, 4),))
+PLACE = gym.spaces.Box(0, GOAL, (1,), np.float32)
 
 
-def always(
-    action: int, shape: tuple[int, ...] = (1,), spec: NetworkSpec | None = None
-) -> DeepPolicy:
-    """Build a network that prefers one of two actions everywhere."""
-    scaling = InputScaling(np.zeros(shape, np.float32), np.ones(shape, np.float32))
-    network = Network(shape, 2, spec or NetworkSpec(hidden=(2,), dueling=False), scaling)
-    weights = {
-        name: np.zeros_like(v) for name, v in network.initial(np.random.default_rng(0)).items()
-    }
-    bias = next(name for name in weights if name.startswith("heads") and name.endswith("bias"))
-    weights[bias][action] = 1.0
-    return DeepPolicy(network, weights)
+def always(action: int) -> Policy:
+    """Return a policy that prefers one of two actions everywhere."""
+    return constant_policy(action, PLACE, 2)
 
 
 def walk(seed: int, episodes: int = 100, right: float = 0.6, longest: int = 12) -> Dataset:
@@ -60,8 +52,8 @@ def worth_of_right() -> float:
     return worth
 
 
-def judged(policy: DeepPolicy, logs: Dataset, updates: int = 250) -> DeepEvaluation:
-    return deep_evaluation(policy, logs, gamma=GAMMA, replicates=4, updates=updates)
+def evaluated(policy: Policy, dataset: Dataset, updates: int = 250) -> DeepEvaluation:
+    return deep_evaluation(policy, dataset, gamma=GAMMA, replicates=4, updates=updates)
 
 
 @pytest.fixture(autouse=True)
@@ -74,7 +66,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("seed", [0, 1])
 def test_the_interval_holds_the_value_of_a_walk_by_chance(seed: int) -> None:
     """Most of the episodes are cut off, which must not look like an end."""
-    truth, found = worth_of_right(), judged(always(1), walk(seed))
+    truth, found = worth_of_right(), evaluated(always(1), walk(seed))
     assert found.value.low <= truth <= found.value.high
     assert found.value.value == pytest.approx(truth, abs=0.25)
     assert found.value.high - found.value.low < 3.0
@@ -82,27 +74,27 @@ def test_the_interval_holds_the_value_of_a_walk_by_chance(seed: int) -> None:
 
 
 def test_the_other_policy_never_arrives() -> None:
-    found = judged(always(0), walk(0))
+    found = evaluated(always(0), walk(0))
     assert found.value.value == pytest.approx(-1 / (1 - GAMMA), abs=0.5)
     assert found.possible == pytest.approx((-10, 0))
 
 
 def test_the_interval_is_wider_than_the_spread_and_within_what_is_possible() -> None:
-    found = judged(always(1), walk(0))
-    deviation = WIDER * found.networks.std(ddof=1) * 3.182  # Student's t of 4 networks
+    found = evaluated(always(1), walk(0))
+    margin = WIDER * found.networks.std(ddof=1) * 3.182  # Student's t of 4 networks
     assert found.value.value == pytest.approx(found.networks.mean())
-    assert found.value.high - found.value.low == pytest.approx(2 * deviation, rel=1e-3)
-    early = judged(always(1), walk(0), updates=1)
+    assert found.value.high - found.value.low == pytest.approx(2 * margin, rel=1e-3)
+    early = evaluated(always(1), walk(0), updates=1)
     assert (early.value.low, early.value.high) == early.possible
     assert any("disagree" in doubt for doubt in early.doubts)
 
 
 def test_the_same_seed_gives_the_same_networks() -> None:
-    policy, logs = always(1), walk(0, episodes=20)
+    policy, dataset = always(1), walk(0, episodes=20)
 
     def networks(seed: int) -> list[float]:
         return deep_evaluation(
-            policy, logs, gamma=GAMMA, replicates=2, updates=5, seed=seed
+            policy, dataset, gamma=GAMMA, replicates=2, updates=5, seed=seed
         ).networks.tolist()
 
     assert networks(1) == networks(1)
@@ -110,35 +102,42 @@ def test_the_same_seed_gives_the_same_networks() -> None:
 
 
 def test_a_policy_that_was_never_logged_is_called_out() -> None:
-    found = judged(always(0), walk(0, right=1.0), updates=1)
+    found = evaluated(always(0), walk(0, right=1.0), updates=1)
     assert found.agreement == 0
     assert found.inside == 0
     assert any("leaves what was logged" in doubt for doubt in found.doubts)
 
 
-def test_logs_in_which_nothing_ever_happens_are_called_out() -> None:
-    logs = walk(0, longest=3)
-    assert not logs.terminated.any()
-    found = judged(always(1), logs, updates=1)
+def test_dataset_in_which_nothing_ever_happens_are_called_out() -> None:
+    dataset = walk(0, longest=3)
+    assert not dataset.terminated.any()
+    found = evaluated(always(1), dataset, updates=1)
     assert any("looks alike" in doubt for doubt in found.doubts)
 
 
 def test_what_cannot_be_evaluated_is_refused() -> None:
-    policy, logs = always(1), walk(0, episodes=12)
+    policy, dataset = always(1), walk(0, episodes=12)
     with pytest.raises(HyqError, match="shape"):
-        deep_evaluation(always(1, (2,)), logs)
-    with pytest.raises(HyqError, match="images"):
-        deep_evaluation(always(1, PICTURES, SEES), logs)
+        deep_evaluation(constant_policy(1, gym.spaces.Box(0, 1, (2,)), 2), dataset)
+    parts = gym.spaces.Dict({"place": PLACE, "goal": PLACE})
+    stacked = fresh_policy(PLACE, gym.spaces.Discrete(2), preprocessing=PreprocessingConfig(2))
+    for other, says in (
+        (constant_policy(1, PIXELS, 2), "images"),
+        (stacked, "stacks"),
+        (constant_policy(1, parts, 2), "flatten"),
+    ):
+        with pytest.raises(HyqError, match=says):
+            deep_evaluation(other, dataset)
     with pytest.raises(HyqError, match="episodes"):
         deep_evaluation(policy, walk(0, episodes=9))
     with pytest.raises(HyqError, match="actions 1 to 2"):
-        deep_evaluation(policy, replace(logs, action=logs.action + 1))
+        deep_evaluation(policy, replace(dataset, action=dataset.action + 1))
     with pytest.raises(HyqError, match="gamma"):
-        deep_evaluation(policy, logs, gamma=1.0)
-    with pytest.raises(HyqError, match="2 replicates"):
-        deep_evaluation(policy, logs, replicates=1)
+        deep_evaluation(policy, dataset, gamma=1.0)
+    with pytest.raises(HyqError, match="replicates must be at least 2"):
+        deep_evaluation(policy, dataset, replicates=1)
     with pytest.raises(HyqError, match="updates"):
-        deep_evaluation(policy, logs, updates=0)
+        deep_evaluation(policy, dataset, updates=0)
 
 
 def test_from_the_shell(
@@ -146,8 +145,8 @@ def test_from_the_shell(
 ) -> None:
     monkeypatch.setattr("hyq.commands.evaluate.UPDATES", 5)
     always(1).save(tmp_path / "policy")
-    walk(0, right=0.0).save(tmp_path / "logs")
-    words = ["evaluate", str(tmp_path / "policy"), "--data", str(tmp_path / "logs")]
+    walk(0, right=0.0).save(tmp_path / "dataset")
+    words = ["evaluate", str(tmp_path / "policy"), "--data", str(tmp_path / "dataset")]
     assert main([*words, "--replicates", "2", "--gamma", "0.9"]) == 0
     shown = " ".join(capsys.readouterr().out.split())
     assert "discounted by 0.9" in shown
@@ -155,7 +154,7 @@ def test_from_the_shell(
     assert "calibrated on three small" in shown
     assert main([*words, "--env", "CartPole-v1"]) == 2
     assert "neither --env" in capsys.readouterr().err
-    always(1, PICTURES, SEES).save(tmp_path / "sees")
+    pixel_policy().save(tmp_path / "sees")
     assert main(["evaluate", str(tmp_path / "sees"), "--data", "nowhere"]) == 2
     assert "images" in capsys.readouterr().err
     rows = Transitions(np.zeros(4), np.zeros(4, int), np.ones(4), np.ones(4), np.zeros(4))
@@ -166,3 +165,6 @@ def test_from_the_shell(
     assert "no dataset" in capsys.readouterr().err
     assert main([*words[:2], "--gamma", "0.9"]) == 2
     assert "give --data" in capsys.readouterr().err
+    replace(always(1), about={"algorithm": "rnd"}).save(tmp_path / "sampling")
+    assert main(["evaluate", str(tmp_path / "sampling"), *words[2:]]) == 2
+    assert "stochastic" in capsys.readouterr().err

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import gymnasium as gym
 import numpy as np
 import pytest
 
@@ -17,8 +18,8 @@ from hyq.fqi.linear import LinearFunction
 from hyq.fqi.mlp import MLPFunction
 from hyq.fqi.rollout import lockstep
 from hyq.fqi.tabular import TabularFunction
-from hyq.models.networks import InputScaling, Network, NetworkSpec
-from hyq.models.policy import DeepPolicy
+from hyq.rollout import lockstep
+from tests.policies import constant_policy
 
 
 def log(env: TabularEnv | LinearMDPEnv, seed: int) -> Dataset:
@@ -142,8 +143,7 @@ def test_mistakes_are_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("place", ["best", "last", "."])
 def test_a_deep_policy_is_to_be_played(place: str, tmp_path: Path) -> None:
-    network = Network((3,), 2, NetworkSpec(hidden=(4,)), InputScaling.pixels())
-    DeepPolicy(network, {}).save(tmp_path / "run" / place)
+    constant_policy(0, gym.spaces.Box(0, 1, (3,)), 2).save(tmp_path / "run" / place)
     with pytest.raises(HyqError, match=r"deep policy.* let it play"):
         load_policy(tmp_path / "run")
 

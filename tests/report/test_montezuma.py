@@ -11,9 +11,9 @@ from hyq.core.files import write_json
 from hyq.report.curves import write_figure
 from hyq.report.montezuma import Learned, MontezumaResult, learning_curves, montezuma_table
 from hyq.report.records import RunResult
-from hyq.runs.montezuma_suite import DATASETS, FILMS, read_datasets
+from hyq.runs.montezuma_suite import DATASETS, read_datasets, video_place
 from tests.report.suites import Page, Row, write_suite
-from tests.runs.test_film import expert_film
+from tests.runs.test_video import expert_video
 
 LEVELS = {"hyq": 3000.0, "dqfd": 400.0, "rnd": 100.0, "cql": 800.0, "bc": 2000.0}
 
@@ -53,7 +53,7 @@ def suite(tmp_path: Path) -> Path:
     facts = {"episodes": 4, "transitions": 100, "mean_return": 2390.0, "room_shares": {"1": 1.0}}
     names = ("montezuma/easy", "montezuma/medium", "montezuma/hard", "expert")
     write_json(path / DATASETS, dict.fromkeys(names, facts))
-    expert_film().save(path / FILMS / "hyq-hard")
+    expert_video().save(video_place(path, "hyq", hard))
     return path
 
 
@@ -86,7 +86,7 @@ def test_the_share_of_good_episodes_is_of_the_newest_hundred() -> None:
     records = [row(1, 10, episodes=[[1, 0.0, 5]] * 500), row(2, 20, episodes=[[2, 2500.0, 5]] * 50)]
     one = Learned("hyq", "montezuma/hard", (RunResult({}, records, None),), None)
     assert one.good_share() == 0.5
-    offline = Learned("bc", "montezuma/hard", (RunResult({}, [row(1, 0)], None),), expert_film())
+    offline = Learned("bc", "montezuma/hard", (RunResult({}, [row(1, 0)], None),), expert_video())
     assert offline.good_share() == 0.0
 
 

@@ -1,6 +1,6 @@
 """Videos: the moments that are chosen, the clip, the map of rooms, and the subcommand."""
 
-import json
+from dataclasses import replace
 from io import BytesIO
 from itertools import pairwise
 from pathlib import Path
@@ -21,16 +21,17 @@ from hyq.report.video import (
     draw_rooms,
     video_title,
 )
-from hyq.runs.film import Film, Shot
-from tests.runs.test_film import expert_film, pixel_actor
+from hyq.runs.video import Moment, Video, replay
+from tests.policies import pixel_policy
+from tests.runs.test_video import expert_video
 
 
-def story(rooms: dict[int, int], scores: dict[int, float], last: int = 100) -> list[Shot]:
+def story(rooms: dict[int, int], scores: dict[int, float], last: int = 100) -> list[Moment]:
     """Return moments at which rooms are entered and scores reached, given as {step: value}."""
     moments, room, score = [], 1, 0.0
     for step in range(last + 1):
         room, score = rooms.get(step, room), scores.get(step, score)
-        moments.append(Shot(step, score, room, None))
+        moments.append(Moment(step, score, room, None))
     return moments
 
 
@@ -95,25 +96,23 @@ def test_a_run_gets_a_video_which_is_drawn_again(
 ) -> None:
     run = tmp_path / "run"
     run.mkdir()
-    spec = {
+    assert main(["video", str(run)]) == 2
+    assert "no policy" in capsys.readouterr().err
+    about = {
         "env": "hyq/Montezuma-v0",
         "data": "montezuma/hard",
         "algorithm": "hyq",
-        "preset": "cpu-montezuma",
-        "env_parameters": '{"step_limit": 30, "num_threads": 1}',
+        "env_parameters": {"step_limit": 30, "num_threads": 1},
         "seed": 3,
     }
-    manifest = {"experiment": "deep", "spec": spec}
-    (run / "manifest.json").write_text(json.dumps(manifest))
-    assert main(["video", str(run)]) == 2
-    assert "no policy" in capsys.readouterr().err
-    pixel_actor().policy.save(run / "last")
+    pixel_policy(about).save(run / "last")
     assert main(["video", str(run), "--episodes", "2", "--images", "4"]) == 0
     assert "Hy-Q on montezuma/hard" in capsys.readouterr().out
-    made = Film.load(run / "video")
+    made = Video.load(run / "video")
     assert (made.about["policy"], made.about["seed"]) == ("last", 3), "none was evaluated"
+    assert [episode.length for episode in made.episodes] == [30, 30]
     assert {p.name for p in (run / "video").iterdir()} == {
-        "film.json",
+        "video.json",
         "strip.png",
         "clip.gif",
         "rooms.png",
@@ -122,15 +121,24 @@ def test_a_run_gets_a_video_which_is_drawn_again(
     assert "already" in capsys.readouterr().err
     again = tmp_path / "again"
     assert main(["video", str(run / "video"), "--out", str(again), "--images", "4"]) == 0
-    for name in ("film.json", "strip.png", "clip.gif"):
+    for name in ("video.json", "strip.png", "clip.gif"):
         assert (again / name).read_bytes() == (run / "video" / name).read_bytes()
+    wrong = ["video", str(run), "--out", str(tmp_path / "other"), "--env", "CartPole-v1"]
+    assert main([*wrong, "--env-parameters", "3"]) == 2
+    assert "env_parameters must be a JSON object" in capsys.readouterr().err
 
 
 def test_videos_are_named_after_what_was_learned() -> None:
-    assert video_title(expert_film()) == "Hy-Q on montezuma/hard"
-    assert video_title(pixel_actor_video()) == "a policy on hyq/Montezuma-v0"
+    assert video_title(expert_video()) == "Hy-Q on montezuma/hard"
+    unknown = replace(expert_video(), about={"policy": "best"})
+    assert video_title(unknown) == "a policy on hyq/Montezuma-v0"
 
 
-def pixel_actor_video() -> Film:
-    actor = pixel_actor()
-    return Film(actor.scene, actor.about, 7, 0.01, expert_film().takes, ())
+def test_committed_videos_are_read_and_rendered() -> None:
+    """The record of results/ came out of the game; its replay raises if it does not again."""
+    results = Path(__file__).parents[2] / "results" / "montezuma"
+    records = sorted(results.glob("**/video.json"))
+    assert len(records) == 14
+    assert all(Video.load(record.parent).room_shares[1] == 1.0 for record in records)
+    *_, last = replay(Video.load(results / "videos" / "rnd"))
+    assert (last.step, last.room) == (191, 1)

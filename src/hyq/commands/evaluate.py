@@ -11,16 +11,18 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TimeRemaining
 from rich.table import Table
 
 from hyq.core.errors import HyqError
+from hyq.core.settings import json_object
 from hyq.coverage.deep_fqe import GAMMA, UPDATES, WIDER, check_sees_vectors, deep_evaluation
-from hyq.coverage.estimate import NORMAL_95
+from hyq.coverage.estimate import NORMAL_95, Interval
 from hyq.coverage.features import FeatureKind
 from hyq.coverage.fqe import evaluate_saved
 from hyq.coverage.policy import holds_deep_policy, policy_file
-from hyq.models.policy import DeepPolicy
-from hyq.report.records import is_deep, setting
+from hyq.policy import Policy
+from hyq.report.records import is_deep
+from hyq.report.tables import facts_table
 from hyq.runs.deep_data import load
-from hyq.runs.film import Actor, find_policy, play_returns
 from hyq.runs.records import RunDirectory, is_run
+from hyq.runs.video import Environment, is_stochastic, load_policy, play_returns
 
 BY_STEP, DEEP = 100, 8
 """Resamples behind an interval: regressions by step are quick, networks are not."""
@@ -70,8 +72,9 @@ def evaluate(
             raise HyqError(
                 "gamma and replicates are for offline data: give --data, or leave them out"
             )
-        actor = Actor.load(policy, "best", env, wrappers, env_parameters)
-        _evaluate_by_play(policy, actor, episodes, seed)
+        loaded, parameters = load_policy(policy), json_object("env_parameters", env_parameters)
+        environment = Environment.of(loaded, env, wrappers, parameters)
+        _evaluate_by_play(policy, loaded, environment, episodes, seed)
         return
     policy_file(policy)
     if gamma is not None:
@@ -82,13 +85,8 @@ def evaluate(
         raise HyqError(f"no dataset at {data}: give the directory that was saved as --data")
     resamples = BY_STEP if replicates is None else replicates
     result = evaluate_saved(policy, data, features=features, replicates=resamples, seed=seed)
-    table = Table(title=f"{policy} on {data}", title_justify="left", show_header=False)
-    table.add_row("estimated return", f"{result.value.value:.4g}")
-    table.add_row("95% interval", f"{result.value.low:.4g} to {result.value.high:.4g}")
-    table.add_row("acts as logged", f"{result.agreement:.1%} of the transitions")
-    table.add_row("stays where data is", f"{result.supported:.1%}")
     console = Console()
-    console.print(table)
+    console.print(_table(policy, data, result.value, "", result.agreement, result.supported))
     console.print("The interval shows the noise of the data, not what such values cannot express.")
     if result.supported < 0.99:
         console.print(
@@ -106,13 +104,12 @@ def _evaluate_on_data(
     path: Path, data: Path, replicates: int, gamma: float | None, seed: int
 ) -> None:
     """Evaluate a deep policy from whole episodes, and say what speaks against the result."""
-    run, place = find_policy(path)
-    if is_run(run) and setting(RunDirectory.open(run).manifest["spec"], "algorithm") == "rnd":
+    policy = load_policy(path)
+    if is_stochastic(policy):
         raise HyqError("a stochastic policy is not evaluated from data: let it play")
-    policy = DeepPolicy.load(place)
     check_sees_vectors(policy)  # before the data is read, which takes long for images
-    logs = load(data)
-    if not logs.ordered:
+    dataset = load(data)
+    if not dataset.ordered:
         raise HyqError(f"{data} holds transitions by step: a deep policy is evaluated on episodes")
     discount = GAMMA if gamma is None else gamma
     console = Console()
@@ -121,19 +118,15 @@ def _evaluate_on_data(
         task = bar.add_task("learning values", total=UPDATES)
         result = deep_evaluation(
             policy,
-            logs,
+            dataset,
             gamma=discount,
             replicates=replicates,
             seed=seed,
             updates=UPDATES,
             progress=lambda updates: bar.update(task, completed=updates),
         )
-    table = Table(title=f"{path} on {data}", title_justify="left", show_header=False)
-    table.add_row("estimated return", f"{result.value.value:.4g}, discounted by {discount:g}")
-    table.add_row("95% interval", f"{result.value.low:.4g} to {result.value.high:.4g}")
-    table.add_row("acts as logged", f"{result.agreement:.1%} of the transitions")
-    table.add_row("stays where data is", f"{result.inside:.1%} of its time")
-    console.print(table)
+    how = f", discounted by {discount:g}"
+    console.print(_table(path, data, result.value, how, result.agreement, result.inside))
     console.print(
         f"The interval is {WIDER:g} times as wide as the networks' spread makes it: "
         "calibrated on three small problems, not proved."
@@ -142,18 +135,33 @@ def _evaluate_on_data(
         console.print(f"[yellow]not supported[/] {doubt}", highlight=False)
 
 
-def _evaluate_by_play(policy: Path, actor: Actor, episodes: int, seed: int) -> None:
+def _table(
+    path: Path, data: Path, value: Interval, how: str, agreement: float, inside: float
+) -> Table:
+    facts = {
+        "estimated return": f"{value.value:.4g}{how}",
+        "95% interval": f"{value.low:.4g} to {value.high:.4g}",
+        "acts as logged": f"{agreement:.1%} of the transitions",
+        "stays where data is": f"{inside:.1%} of its time",
+    }
+    return facts_table(facts, f"{path} on {data}")
+
+
+def _evaluate_by_play(
+    path: Path, policy: Policy, environment: Environment, episodes: int, seed: int
+) -> None:
     if episodes < 2:
         raise HyqError(f"a mean and its interval need 2 episodes or more, got {episodes}")
     console = Console()
     with console.status(f"playing {episodes} episodes ..."):
-        returns = play_returns(actor, episodes, seed)
+        returns = play_returns(policy, environment, episodes, seed)
     mean, spread = returns.mean(), NORMAL_95 * returns.std(ddof=1) / math.sqrt(episodes)
-    table = Table(title=str(policy), title_justify="left", show_header=False)
-    acts = "drawing its actions as in training" if actor.draws else "without random actions"
-    table.add_row("episodes", f"{episodes}, {acts}")
-    table.add_row("return, mean", f"{mean:,.6g}")
-    table.add_row("95% interval", f"{mean - spread:,.6g} to {mean + spread:,.6g}")
-    quantiles = np.quantile(returns, (0.0, 0.5, 1.0))
-    table.add_row("least, median, most", "; ".join(f"{value:,.6g}" for value in quantiles))
-    console.print(table)
+    acts = "sampling its actions as in training" if is_stochastic(policy) else "acting greedily"
+    least, median, most = np.quantile(returns, (0.0, 0.5, 1.0))
+    facts = {
+        "episodes": f"{episodes}, {acts}",
+        "return, mean": f"{mean:,.6g}",
+        "95% interval": f"{mean - spread:,.6g} to {mean + spread:,.6g}",
+        "least, median, most": f"{least:,.6g}; {median:,.6g}; {most:,.6g}",
+    }
+    console.print(facts_table(facts, str(path)))

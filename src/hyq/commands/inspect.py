@@ -18,11 +18,11 @@ from hyq.coverage.features import FeatureKind
 from hyq.coverage.inspect import inspect_dataset
 from hyq.coverage.inspection import Inspection, easier, ranked, too_close
 from hyq.coverage.policy import holds_deep_policy
-from hyq.data.columns import Observation, only_column
-from hyq.data.dataset import Dataset
+from hyq.data.columns import Observation, over_columns
+from hyq.data.dataset import Dataset, Episode
 from hyq.report.inspect import print_episodes, print_inspection, write_episodes, write_inspection
 from hyq.runs.deep_data import dataset_names, load
-from hyq.runs.film import Actor, play_episodes
+from hyq.runs.video import Environment, EpisodeResult, load_policy, play
 
 BY_STEP, WHOLE = 500, 30
 """Episodes that a policy plays: by step they are played together, whole ones may be long."""
@@ -38,8 +38,8 @@ def data_inspect(
 ) -> None:
     """Say what is in a dataset, what is wrong with it, and what Hy-Q can compete with given it.
 
-    Several datasets are ranked, the easiest for Hy-Q first. Transitions by step are held against a
-    policy; whole episodes, such as montezuma/hard, against a deep policy, or the best of them.
+    Several datasets are ranked, the easiest for Hy-Q first. Transitions by step are compared with a
+    policy; whole episodes, such as montezuma/hard, with a deep policy, or the best of them.
 
     Args:
         names: Directories of datasets, which may be larger than memory, or names of 'hyq data
@@ -70,7 +70,7 @@ def data_inspect(
         )
         return
     if len(names) > 1 and policy is None:
-        raise HyqError("to rank datasets, name the policy to hold them against (--policy)")
+        raise HyqError("to rank datasets, name the policy to compare them with (--policy)")
     check_writable(page)
     found = []
     for name in names:
@@ -125,14 +125,17 @@ def _inspect_episodes(
     check_writable(page)
     if policy is not None and not holds_deep_policy(policy):
         raise HyqError(
-            f"{policy} holds no deep policy, and others go by step: whole episodes are held "
-            "against what 'hyq train' or hyq.train has learned"
+            f"{policy} holds no deep policy, and others go by step: whole episodes are compared "
+            "with what 'hyq train' or hyq.train has learned"
         )
     if episodes < FEWEST_BEST:
         raise HyqError(f"visits are compared between episodes: play at least {FEWEST_BEST}")
-    actor = None if policy is None else Actor.load(policy, env=env)
+    playing = None
+    if policy is not None:
+        loaded = load_policy(policy)
+        playing = play(loaded, Environment.of(loaded, env), episodes, seed=0)
     whole = {name: load(name) for name in names}
-    played = None if actor is None else (str(policy), _played(actor, episodes, whole, console))
+    played = None if playing is None else (str(policy), _played(playing, episodes, whole, console))
     with _reading(console) as (bar, task):
         bar.update(task, total=sum(len(one) for one in whole.values()))
         found = EpisodesInspection.of(whole, lambda rows: bar.advance(task, rows), played)
@@ -141,13 +144,18 @@ def _inspect_episodes(
     console.print(f"report: {page}")
 
 
-def _played(actor: Actor, episodes: int, logs: Mapping[str, Dataset], console: Console) -> Dataset:
-    """Let the policy play, where the datasets are from."""
+def _played(
+    playing: Iterator[tuple[EpisodeResult, Episode]],
+    episodes: int,
+    datasets: Mapping[str, Dataset],
+    console: Console,
+) -> Dataset:
+    """Let a policy play, and raise where it sees something else than the datasets show."""
     with Progress("playing", BarColumn(), TaskProgressColumn(), console=console) as bar:
         task = bar.add_task("playing", total=episodes)
         parts = []
-        for episode in play_episodes(actor, episodes, seed=0):
-            for name, one in logs.items():
+        for _, episode in playing:
+            for name, one in datasets.items():
                 _check_alike(name, one.observation, episode.observation)
             parts.append(episode)
             bar.advance(task)
@@ -155,7 +163,7 @@ def _played(actor: Actor, episodes: int, logs: Mapping[str, Dataset], console: C
 
 
 def _check_alike(name: str, data: Observation, played: Observation) -> None:
-    logged, seen = (only_column(one).shape[1:] for one in (data, played))
+    logged, seen = (over_columns(lambda column: column.shape[1:], one) for one in (data, played))
     if seen not in (logged, (1, *logged)):  # images may come as stacks of one
         raise HyqError(f"{name} has observations of shape {logged}, the policy plays with {seen}")
 

@@ -16,7 +16,13 @@ from hyq.report.montezuma import report_montezuma
 from hyq.report.records import RunResult
 from hyq.report.suite import report_suite as write_suite
 from hyq.report.tables import run_table
-from hyq.runs.montezuma_suite import DATASETS, FILM_EPISODES, films_to_make, write_datasets
+from hyq.runs.montezuma_suite import (
+    DATASETS,
+    VIDEO_EPISODES,
+    make_video,
+    videos_to_make,
+    write_datasets,
+)
 
 console = Console()
 
@@ -55,9 +61,9 @@ def _record_and_report(path: Path, console: Console) -> None:
         if not (path / DATASETS).exists():
             task = bar.add_task("reading the datasets")
             write_datasets(path, lambda done, all_: bar.update(task, completed=done, total=all_))
-        for missing in films_to_make(path):
-            task = bar.add_task(f"recording {missing.place.name}", total=FILM_EPISODES)
-            missing.make(lambda done, task=task: bar.update(task, completed=done))  # type: ignore[misc]
+        for place, run in videos_to_make(path).items():
+            task = bar.add_task(f"recording {place.name}", total=VIDEO_EPISODES)
+            make_video(run, place, lambda done, task=task: bar.update(task, completed=done))  # type: ignore[misc]
     report_montezuma(path, console)
 
 

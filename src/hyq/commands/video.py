@@ -8,8 +8,9 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn
 
 from hyq.core.errors import HyqError
+from hyq.core.settings import json_object
 from hyq.report.video import draw_video, video_table
-from hyq.runs.film import FILE, Actor, Film, Kept, play_film
+from hyq.runs.video import EPSILON, FILE, Environment, Kept, Video, load_policy, play_video
 
 
 def video(
@@ -18,7 +19,7 @@ def video(
     out: Path | None = None,
     episodes: int = 20,
     seed: int = 7,
-    epsilon: float = 0.01,
+    epsilon: float = EPSILON,
     policy: Kept = "best",
     env: str | None = None,
     wrappers: tuple[str, ...] = (),
@@ -44,17 +45,24 @@ def video(
         raise HyqError(f"a strip needs two images, got {images}")
     console = Console()
     if (path / FILE).exists():
-        made, place = Film.load(path), out or path
+        made, place = Video.load(path), out or path
     else:
         place = out or path / "video"
         if (place / FILE).exists():
             raise HyqError(f"{place} holds a video already: choose another directory")
-        actor = Actor.load(path, policy, env, wrappers, env_parameters)
+        loaded = load_policy(path, policy)
+        parameters = json_object("env_parameters", env_parameters)
+        environment = Environment.of(loaded, env, wrappers, parameters)
         columns = ("playing", BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
         with Progress(*columns, console=console) as bar:
             task = bar.add_task("playing", total=episodes)
-            made = play_film(
-                actor, episodes, seed, epsilon, lambda done: bar.update(task, completed=done)
+            made = play_video(
+                loaded,
+                environment,
+                episodes,
+                seed,
+                epsilon,
+                lambda n: bar.update(task, completed=n),
             )
     made.save(place)
     draw_video(made, place, images)

@@ -2,6 +2,7 @@
 
 import ast
 import inspect
+import json
 import math
 import numbers
 import textwrap
@@ -51,6 +52,17 @@ def decode_value(name: str, kind: Any, value: Any) -> Any:
         value = _decode_number(name, kind, value)
     if not isinstance(value, kind):
         raise HyqError(f"{name} must be of type {kind.__name__}, got {value!r}")
+    return value
+
+
+def json_object(name: str, text: str) -> dict[str, Any]:
+    """Read a setting that is given as a JSON object."""
+    try:
+        value = json.loads(text)
+    except ValueError:
+        value = None
+    if not isinstance(value, dict):
+        raise HyqError(f"{name} must be a JSON object, got {text!r}")
     return value
 
 

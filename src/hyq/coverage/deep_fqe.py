@@ -23,6 +23,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 
+import gymnasium as gym
 import numpy as np
 import torch
 from scipy.spatial import cKDTree
@@ -30,12 +31,13 @@ from scipy.stats import t as student
 
 from hyq.core.errors import HyqError
 from hyq.core.seeding import Streams
+from hyq.core.settings import check_range
 from hyq.core.types import BoolArray, FloatArray, IntArray
 from hyq.coverage.estimate import Interval
 from hyq.data.columns import only_column
 from hyq.data.dataset import Dataset
-from hyq.models.networks import InputScaling
-from hyq.models.policy import DeepPolicy
+from hyq.networks import InputScaling, is_image
+from hyq.policy import Policy
 
 GAMMA = 0.99
 HIDDEN = 64
@@ -43,7 +45,7 @@ HIDDEN = 64
 BATCH = 128
 LEARNING_RATE = 1e-3
 """Falls to a twentieth over the second half."""
-FOLLOW = 0.15
+TAU = 0.15
 """Share of the way that q' goes towards q at each update."""
 UPDATES = 2500
 FEWEST_EPISODES = 10
@@ -93,7 +95,7 @@ class DeepEvaluation:
 
 
 def deep_evaluation(
-    policy: DeepPolicy,
+    policy: Policy,
     dataset: Dataset,
     *,
     gamma: float = GAMMA,
@@ -117,43 +119,37 @@ def deep_evaluation(
         Interval(float(value), float(low), float(high)),
         networks,
         rows.possible,
-        float((rows.action == rows.own_action).mean()),
+        float((rows.action == rows.own[rows.at]).mean()),
         _inside(rows, gamma),
         bool(np.ptp(rows.reward) == 0 and not dataset.terminated.any()),
     )
 
 
-def check_sees_vectors(policy: DeepPolicy) -> None:
+def check_sees_vectors(policy: Policy) -> None:
     """Raise for a policy that sees images: near and far among those would have to be learned."""
-    if policy.network.spec.convolutions:
-        raise HyqError("policies that see images are not evaluated from data: let them play")
+    space = policy.observation_space
+    if isinstance(space, gym.spaces.Dict | gym.spaces.Tuple):
+        raise HyqError("only policies that see one array are evaluated from data: flatten it first")
+    if is_image(space) or policy.preprocessing.frame_stack > 1:
+        raise HyqError("policies that see images or stacks are not evaluated from data: play them")
 
 
-def _check(
-    policy: DeepPolicy, dataset: Dataset, gamma: float, replicates: int, updates: int
-) -> None:
+def _check(policy: Policy, dataset: Dataset, gamma: float, replicates: int, updates: int) -> None:
     """Raise for what cannot be evaluated, before time is spent."""
     check_sees_vectors(policy)
-    network = policy.network
-    shape = only_column(dataset.observation).shape[1:]
-    if shape != network.shape:
-        raise HyqError(
-            f"the dataset's observations have shape {shape}, the policy's {network.shape}"
-        )
-    first, last = policy.first_action, policy.first_action + network.actions - 1
+    shape, seen = only_column(dataset.observation).shape[1:], policy.observation_space.shape
+    if shape != seen:
+        raise HyqError(f"the dataset's observations have shape {shape}, the policy's {seen}")
+    first = int(policy.action_space.start)
+    last = first + int(policy.action_space.n) - 1
     low, high = int(dataset.action.min()), int(dataset.action.max())
     if low < first or high > last:
         raise HyqError(f"the dataset has actions {low} to {high}, the policy {first} to {last}")
-    if dataset.num_episodes < FEWEST_EPISODES:
-        raise HyqError(
-            f"resampling needs at least {FEWEST_EPISODES} episodes, got {dataset.num_episodes}"
-        )
     if not 0 <= gamma < 1:
         raise HyqError(f"gamma must lie in [0, 1), got {gamma}")
-    if replicates < 2:
-        raise HyqError(f"an interval needs at least 2 replicates, got {replicates}")
-    if updates < 1:
-        raise HyqError(f"networks learn by updates, got {updates}")
+    check_range("the number of episodes", dataset.num_episodes, FEWEST_EPISODES)
+    check_range("replicates", replicates, 2)
+    check_range("updates", updates, 1)
 
 
 @dataclass(frozen=True)
@@ -173,64 +169,57 @@ class _Rows:
     episode: IntArray
     first: IntArray
     """The first transition of each episode."""
-    earned: FloatArray
-    """Discounted, until the data leaves the policy, or end."""
+    total: FloatArray
+    """Discounted rewards until the data leaves the policy, or ends."""
     discount: FloatArray
-    """Of what follows from there."""
-    onward: IntArray
+    """Of the value from there on."""
+    bootstrap: IntArray
     """That place among the observations."""
     possible: tuple[float, float]
 
-    @property
-    def own_action(self) -> IntArray:
-        """What the policy would have done where each transition begins."""
-        return self.own[self.at]
-
     @classmethod
-    def of(cls, policy: DeepPolicy, dataset: Dataset, gamma: float) -> "_Rows":
+    def of(cls, policy: Policy, dataset: Dataset, gamma: float) -> "_Rows":
         """Let the policy see every logged observation once, and follow the episodes back."""
-        observation = np.asarray(dataset.observation)
-        scaling = InputScaling.standard(observation)
-        seen = ((observation - scaling.shift) * scaling.scale).reshape(len(observation), -1)
-        own = np.asarray(policy.act(observation)) - policy.first_action
+        observation = np.array(dataset.observation)  # a copy: PyTorch warns of read-only arrays
+        scaling = InputScaling.of_data(policy.observation_space, observation)
+        seen = scaling(torch.from_numpy(observation)).flatten(1).numpy()
+        first_action = int(policy.action_space.start)
+        own = policy.act(observation) - first_action
         episode = np.repeat(np.arange(dataset.num_episodes), dataset.length)
         at = np.arange(len(dataset)) + episode
         ends = np.cumsum(dataset.length)
         over = np.zeros(len(dataset), np.bool_)
         over[ends[dataset.terminated] - 1] = True
-        action = dataset.action.astype(np.int64) - policy.first_action
+        action = dataset.action.astype(np.int64) - first_action
         continued = own[at] == action
         continued[ends - dataset.length] = False  # no transition leads into the first of an episode
         reward = dataset.reward.astype(np.float64)
-        earned, discount, onward = reward.copy(), gamma * (1.0 - over), at + 1
+        total, discount, bootstrap = reward.copy(), gamma * (1.0 - over), at + 1
         for row in np.flatnonzero(continued)[::-1] - 1:
-            earned[row] += gamma * earned[row + 1]
+            total[row] += gamma * total[row + 1]
             discount[row] = gamma * discount[row + 1]
-            onward[row] = onward[row + 1]
+            bootstrap[row] = bootstrap[row + 1]
         least, most = min(reward.min(), 0.0), max(reward.max(), 0.0)
         possible = (float(least) / (1 - gamma), float(most) / (1 - gamma))
+        first = ends - dataset.length
         return cls(
-            seen.astype(np.float32),
+            seen,
             own,
             at,
             action,
             reward,
             over,
             episode,
-            ends - dataset.length,
-            earned,
+            first,
+            total,
             discount,
-            onward,
+            bootstrap,
             possible,
         )
 
 
 def _learned(
-    rows: _Rows,
-    replicates: int,
-    updates: int,
-    streams: Streams,
-    progress: Callable[[int], None],
+    rows: _Rows, replicates: int, updates: int, streams: Streams, progress: Callable[[int], None]
 ) -> FloatArray:
     """Train the networks side by side and return the value that each gives the policy.
 
@@ -244,7 +233,7 @@ def _learned(
     count = [np.bincount(mine, minlength=episodes) for mine in chosen]
     drawn = [np.repeat(np.arange(len(rows.at)), times[rows.episode]) for times in count]
     q = _networks(rows, replicates, streams.generator("weights"))
-    slow = [part.clone() for part in q]
+    target_q = [part.clone() for part in q]
     for part in q:
         part.requires_grad_(True)
     adam = torch.optim.Adam(q, lr=LEARNING_RATE, fused=True)
@@ -252,29 +241,28 @@ def _learned(
     rng = streams.generator("batches")
     for update in range(updates):
         batch = np.stack([mine[rng.integers(len(mine), size=BATCH)] for mine in drawn])
-        onward = rows.onward[batch]
+        then = rows.bootstrap[batch]
         with torch.no_grad():
-            ahead = _values(slow, seen[onward], rows.own[onward]).clamp(0.0, 1.0).numpy()
-        target = (rows.earned[batch] + rows.discount[batch] * (low + width * ahead) - low) / width
-        guess = _values(q, seen[rows.at[batch]], rows.action[batch])
-        loss = (guess - torch.from_numpy(target.astype(np.float32))).square().sum() / BATCH
-        adam.zero_grad(set_to_none=True)
+            v_t = _values(target_q, seen[then], rows.own[then]).clamp(0.0, 1.0).numpy()
+        target = (rows.total[batch] + rows.discount[batch] * (low + width * v_t) - low) / width
+        q_tm1 = _values(q, seen[rows.at[batch]], rows.action[batch])
+        loss = (q_tm1 - torch.from_numpy(target.astype(np.float32))).square().sum() / BATCH
+        adam.zero_grad()
         torch.autograd.backward(loss)
         adam.param_groups[0]["lr"] = LEARNING_RATE * min(1.0, max(0.05, 2 - 2 * update / updates))
         adam.step()
         with torch.no_grad():
-            for behind, part in zip(slow, q, strict=True):
-                behind.lerp_(part, FOLLOW)
+            for old, new in zip(target_q, q, strict=True):
+                old.lerp_(new, TAU)
         progress(update + 1)
-    start = rows.at[rows.first]
-    everywhere = np.tile(start, (replicates, 1))
+    starts = np.tile(rows.at[rows.first], (replicates, 1))
     with torch.no_grad():
-        worth = _values(slow, seen[everywhere], rows.own[everywhere]).numpy().astype(np.float64)
-    return low + width * (worth * np.stack(count)).sum(axis=1) / episodes
+        values = _values(target_q, seen[starts], rows.own[starts]).numpy().astype(np.float64)
+    return low + width * (values * np.stack(count)).sum(axis=1) / episodes
 
 
 def _networks(rows: _Rows, replicates: int, rng: np.random.Generator) -> list[torch.Tensor]:
-    """Draw initial weights as `Network.initial` does; the last biases spread the first values."""
+    """Draw initial weights as PyTorch does; the last biases spread the first values."""
     sizes = (rows.seen.shape[1], HIDDEN, HIDDEN, 1 + int(max(rows.own.max(), rows.action.max())))
     parts = []
     for inputs, outputs in pairwise(sizes):
@@ -287,11 +275,10 @@ def _networks(rows: _Rows, replicates: int, rng: np.random.Generator) -> list[to
 
 def _values(parts: list[torch.Tensor], seen: torch.Tensor, action: IntArray) -> torch.Tensor:
     """Return q(s, a) of each network for rows of its own."""
-    hidden = seen
     for layer in (0, 2):
-        hidden = torch.relu(torch.baddbmm(parts[layer + 1], hidden, parts[layer]))
-    outputs = torch.baddbmm(parts[5], hidden, parts[4])
-    return outputs.gather(2, torch.from_numpy(np.array(action))[:, :, None])[:, :, 0]
+        seen = torch.relu(torch.baddbmm(parts[layer + 1], seen, parts[layer]))
+    outputs = torch.baddbmm(parts[5], seen, parts[4])
+    return outputs.gather(2, torch.from_numpy(action)[:, :, None])[:, :, 0]
 
 
 def _inside(rows: _Rows, gamma: float) -> float:
@@ -303,25 +290,25 @@ def _inside(rows: _Rows, gamma: float) -> float:
     """
     start, taken = rows.seen[rows.at], rows.action
     groups = {int(a): np.flatnonzero(taken == a) for a in np.unique(taken)}
-    trees = {a: cKDTree(start[mine]) for a, mine in groups.items()}
     apart = np.full(len(taken), np.inf)
     nearest, distance = np.zeros(len(rows.seen), np.int64), np.full(len(rows.seen), np.inf)
     for a, mine in groups.items():
-        length, neighbour = trees[a].query(start[mine], k=range(1, 1 + min(20, len(mine))))
+        tree = cKDTree(start[mine])
+        length, neighbour = tree.query(start[mine], k=range(1, 1 + min(20, len(mine))))
         other = rows.episode[mine][neighbour] != rows.episode[mine][:, None]
         apart[mine] = np.where(other.any(1), np.where(other, length, np.inf).min(1), length[:, -1])
         here = np.flatnonzero(rows.own == a)
-        distance[here], found = trees[a].query(rows.seen[here])
+        distance[here], found = tree.query(rows.seen[here])
         nearest[here] = mine[found]
     left = distance > np.quantile(apart, ORDINARY)
-    ends = rows.at + 1
+
+    def followed(value: FloatArray, outside: float, at: IntArray) -> FloatArray:
+        return np.where(left[at], outside, value[nearest[at]])
+
     inside = total = np.ones(len(taken))
     for _ in range(math.ceil(math.log(0.01) / math.log(gamma)) if gamma else 1):
-        ahead = np.where(left[ends], 0.0, inside[nearest[ends]])
-        inside = 1 + gamma * np.where(rows.over, 0.0, ahead)
-        ahead = np.where(left[ends], 1 / (1 - gamma), total[nearest[ends]])
-        total = 1 + gamma * np.where(rows.over, 0.0, ahead)
+        inside = 1 + gamma * ~rows.over * followed(inside, 0.0, rows.at + 1)
+        total = 1 + gamma * ~rows.over * followed(total, 1 / (1 - gamma), rows.at + 1)
     first = rows.at[rows.first]
-    stays = np.where(left[first], 0.0, inside[nearest[first]])
-    in_all = np.where(left[first], 1 / (1 - gamma), total[nearest[first]])
-    return float(stays.sum() / in_all.sum())
+    whole = followed(total, 1 / (1 - gamma), first).sum()
+    return float(followed(inside, 0.0, first).sum() / whole)

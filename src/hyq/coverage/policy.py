@@ -23,7 +23,7 @@ from hyq.fqi.finite import FiniteFunction
 from hyq.fqi.linear import LinearFunction
 from hyq.fqi.mlp import MLPFunction
 from hyq.fqi.tabular import TabularFunction
-from hyq.models.policy import DESCRIPTION
+from hyq.policy import DESCRIPTION
 
 DEEP_PLACES = (".", "best", "last")
 """Where a deep policy, or a run that trains one, has its description."""
@@ -58,8 +58,8 @@ def load_policy(directory: Path) -> GreedyPolicy:
     """Read the newest functions in a run's or a policy's directory."""
     if holds_deep_policy(directory):
         raise HyqError(
-            f"{directory} holds a deep policy, which has no function for each step: judge it on "
-            "whole episodes, or let it play, with 'hyq evaluate'"
+            f"{directory} holds a deep policy, which has no function for each step: evaluate it "
+            "on whole episodes, or let it play, with 'hyq evaluate'"
         )
     path = policy_file(directory)
     try:

@@ -14,15 +14,14 @@ from hyq.report.html import image_file, publish
 from hyq.report.records import RunResult, SuiteRecords, algorithm_color, algorithm_name, is_offline
 from hyq.report.tables import TextTable, number
 from hyq.report.video import CLIP, STRIP, RoomMap, draw_rooms, draw_video, video_map
-from hyq.runs.film import Film
 from hyq.runs.montezuma_suite import (
     DATASETS,
-    FILMS,
     DatasetFacts,
-    film_name,
     read_datasets,
-    read_film,
+    read_video,
+    video_place,
 )
+from hyq.runs.video import Video
 
 ALGORITHMS = ("hyq", "dqfd", "rnd", "cql", "bc")
 """In the order of the table and the legend."""
@@ -49,7 +48,7 @@ class Learned:
     data: str | None
     """None where it learns without."""
     runs: tuple[RunResult, ...]
-    video: Film | None
+    video: Video | None
 
     @property
     def label(self) -> str:
@@ -90,7 +89,7 @@ class Learned:
         if recent := self.recent():
             return float(np.mean([total >= GOOD_RETURN for run in recent for total in run]))
         if self.video is not None:
-            return float(np.mean([take.total >= GOOD_RETURN for take in self.video.takes]))
+            return float(np.mean([one.total >= GOOD_RETURN for one in self.video.episodes]))
         return None
 
     def speed(self) -> float | None:
@@ -153,7 +152,7 @@ class MontezumaResult:
                 key = run.setting("algorithm"), run.setting("data")
                 groups.setdefault(key, []).append(run)
         learned = tuple(
-            Learned(*key, tuple(groups[key]), read_film(path, *key))
+            Learned(*key, tuple(groups[key]), read_video(path, *key))
             for data, algorithm in product([*reversed(DATA), None], ALGORITHMS)
             if (key := (algorithm, data)) in groups
         )
@@ -261,7 +260,7 @@ def _draw_videos(result: MontezumaResult) -> list[tuple[dict[str, str], dict[str
         write_figure(figure, path / "rooms-policies.png")
     for one, video in recorded:
         if one.data in (HARDEST, None):
-            place = path / FILMS / film_name(one.algorithm, one.data)
+            place = video_place(path, one.algorithm, one.data)
             if not (place / CLIP).exists():
                 draw_video(video, place)
             alt = f"{one.label}'s best episode"

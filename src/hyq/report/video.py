@@ -1,6 +1,6 @@
 """Videos of a saved policy: images of its best episode, a clip, and a map of the rooms reached."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise, takewhile
 from pathlib import Path
@@ -14,11 +14,12 @@ from rich.table import Table
 
 from hyq.core.files import write_bytes
 from hyq.core.images import encode_gif
+from hyq.core.types import Array
 from hyq.envs.montezuma import FLOORS, START_ROOM, room_place
 from hyq.report.curves import panel_grid, write_figure
 from hyq.report.records import algorithm_name
 from hyq.report.tables import facts_table, number
-from hyq.runs.film import Film, Shot, replay
+from hyq.runs.video import Moment, Video, replay
 
 STRIP, CLIP, ROOMS = "strip.png", "clip.gif", "rooms.png"
 IMAGES_A_ROW = 6
@@ -42,13 +43,13 @@ class RoomMap:
     mean_return: float
 
 
-def video_table(made: Film) -> Table:
+def video_table(made: Video) -> Table:
     """Sum the episodes of a video up."""
-    returns = [take.total for take in made.takes]
+    returns = [one.total for one in made.episodes]
     facts = {
         "episodes": f"{len(returns)}, a random action in {made.epsilon:.1%} of the steps",
         "return, mean": f"{made.mean_return:,.6g} ({min(returns):g} to {max(returns):g})",
-        "length, mean": f"{np.mean([take.length for take in made.takes]):,.0f}",
+        "length, mean": f"{np.mean([one.length for one in made.episodes]):,.0f}",
         "best episode": f"seed {made.best.seed}, {made.best.length:,} steps",
     }
     if made.room_shares:
@@ -57,29 +58,29 @@ def video_table(made: Film) -> Table:
     return facts_table(facts, video_title(made))
 
 
-def video_title(made: Film) -> str:
+def video_title(made: Video) -> str:
     """Name the policy of a video."""
     about = made.about
     if "algorithm" not in about:
-        return f"a policy on {made.scene.env}"
+        return f"a policy on {made.environment.env}"
     label = algorithm_name(about["algorithm"])
     return f"{label} on {about['data']}" if about.get("data") else label
 
 
-def draw_video(made: Film, place: Path, images: int = 12) -> None:
+def draw_video(made: Video, place: Path, images: int = 12) -> None:
     """Draw the strip, the clip and the map of rooms into a directory."""
-    write_figure(draw_strip(made, list(replay(made)), images), place / STRIP)
+    write_figure(draw_strip(made, images), place / STRIP)
     write_clip(made, place / CLIP)
     if made.room_shares:
         write_figure(draw_rooms([video_map(made)]), place / ROOMS)
 
 
-def video_map(made: Film) -> RoomMap:
+def video_map(made: Video) -> RoomMap:
     """Return the rooms of a video, to draw."""
-    return RoomMap(video_title(made), made.room_shares, len(made.takes), made.mean_return)
+    return RoomMap(video_title(made), made.room_shares, len(made.episodes), made.mean_return)
 
 
-def chosen_moments(moments: Sequence[Shot], count: int) -> list[int]:
+def chosen_moments(moments: Sequence[Moment], count: int) -> list[int]:
     """Choose steps that tell the story: the first, the last, new rooms and rewards between them.
 
     Too many are thinned out evenly, and where too few happened, evenly spaced ones fill up.
@@ -104,38 +105,41 @@ def chosen_moments(moments: Sequence[Shot], count: int) -> list[int]:
     return sorted(steps)
 
 
-def _settled(moments: Sequence[Shot], entered: int) -> int:
+def _settled(moments: Sequence[Moment], entered: int) -> int:
     """Return a step shortly after a room was entered, when the screen shows it."""
     shown = moments[entered : entered + STEPS_TO_SETTLE + 1]
     inside = takewhile(lambda moment: moment.room == moments[entered].room, shown)
     return max(moment.step for moment in inside)
 
 
-def draw_strip(made: Film, moments: Sequence[Shot], count: int) -> Figure:
+def rendered(made: Video, steps: Container[int]) -> list[tuple[Moment, Array]]:
+    """Return the moments of the best episode at some steps, with their images."""
+    return [(one, one.image) for one in replay(made, steps) if one.image is not None]
+
+
+def draw_strip(made: Video, count: int) -> Figure:
     """Draw chosen images of the best episode in order, each with its score, room and step."""
-    wanted = set(chosen_moments(moments, count))
-    shots = [(shot, shot.picture) for shot in replay(made, wanted) if shot.picture is not None]
-    height, width = shots[0][1].shape[:2]
-    figure, grid = panel_grid(len(shots), IMAGES_A_ROW, (1.8, 0.3 + 1.7 * height / width))
-    for axes, (shot, shown) in zip(grid, shots, strict=False):
-        axes.imshow(shown, interpolation="nearest")
+    shown = rendered(made, chosen_moments(list(replay(made)), count))
+    height, width = shown[0][1].shape[:2]
+    figure, grid = panel_grid(len(shown), IMAGES_A_ROW, (1.8, 0.3 + 1.7 * height / width))
+    for axes, (moment, image) in zip(grid, shown, strict=False):
+        axes.imshow(image, interpolation="nearest")
         axes.set_axis_off()
-        where = "" if shot.room is None else f"room {shot.room}, "
-        axes.set_title(number(shot.score), fontsize=9.5, fontweight="bold", loc="left", pad=3)
-        axes.set_title(
-            f"{where}step {shot.step:,}", fontsize=7.5, color="#666666", loc="right", pad=3
-        )
-    title = f"{video_title(made)}: the best of {len(made.takes)} episodes, return "
+        where = "" if moment.room is None else f"room {moment.room}, "
+        axes.set_title(number(moment.score), fontsize=9.5, fontweight="bold", loc="left", pad=3)
+        step = f"{where}step {moment.step:,}"
+        axes.set_title(step, fontsize=7.5, color="#666666", loc="right", pad=3)
+    title = f"{video_title(made)}: the best of {len(made.episodes)} episodes, return "
     title += f"{made.best.total:,.6g} in {made.best.length:,} steps"
     figure.suptitle(title, x=0.01, ha="left", fontsize=10)
     return figure
 
 
-def write_clip(made: Film, path: Path) -> None:
+def write_clip(made: Video, path: Path) -> None:
     """Write the best episode as an animated GIF, with steps left out where it is long."""
     stride = max(1, -(-len(made.actions) // CLIP_IMAGES))
     wanted = {*range(0, len(made.actions) + 1, stride), len(made.actions)}
-    images = [shot.picture for shot in replay(made, wanted) if shot.picture is not None]
+    images = [image for _, image in rendered(made, wanted)]
     durations = [SECONDS_AN_IMAGE] * (len(images) - 1) + [LAST_IMAGE_SECONDS]
     write_bytes(path, encode_gif(images, durations))
 

@@ -1,7 +1,7 @@
-"""What the Montezuma comparison records besides its runs: its datasets, and films of its policies.
+"""What the Montezuma comparison records besides its runs: its datasets, and videos of policies.
 
-SUITE/datasets.json       returns and rooms of the three datasets and of the expert
-SUITE/films/METHOD-DATA/  the record of a film of one policy of each method and dataset
+SUITE/datasets.json           returns and rooms of the three datasets and of the expert
+SUITE/videos/ALGORITHM-DATA/  the record of a video of one policy of each algorithm and dataset
 """
 
 from collections.abc import Callable
@@ -14,11 +14,11 @@ from hyq.core.files import read_json, write_json
 from hyq.experts.montezuma import Recording
 from hyq.experts.montezuma_data import EXPERT_PERCENT, Recordings
 from hyq.experts.montezuma_statistics import Journey, journey
-from hyq.runs.film import FILE, Actor, Film, play_film, room_shares
 from hyq.runs.records import RunDirectory
+from hyq.runs.video import FILE, Environment, Video, load_policy, play_video, room_shares
 
-DATASETS, FILMS = "datasets.json", "films"
-FILM_EPISODES, FILM_SEED, FILM_EPSILON = 20, 7, 0.01
+DATASETS, VIDEOS = "datasets.json", "videos"
+VIDEO_EPISODES, VIDEO_SEED = 20, 7
 
 
 @dataclass(frozen=True)
@@ -73,37 +73,34 @@ def read_datasets(path: Path) -> dict[str, DatasetFacts]:
     return facts
 
 
-@dataclass(frozen=True)
-class FilmToMake:
-    """A finished run whose policy has not been filmed yet, and where its film belongs."""
-
-    run: Path
-    place: Path
-
-    def make(self, progress: Callable[[int], None] = lambda done: None) -> None:
-        """Let the run's best policy play, and keep the record."""
-        actor = Actor.load(self.run)
-        play_film(actor, FILM_EPISODES, FILM_SEED, FILM_EPSILON, progress).save(self.place)
+def video_place(path: Path, algorithm: str, data: str | None) -> Path:
+    """Return where the video of an algorithm on a dataset belongs."""
+    name = algorithm if data is None else f"{algorithm}-{data.rpartition('/')[2]}"
+    return path / VIDEOS / name
 
 
-def film_name(algorithm: str, data: str | None) -> str:
-    """Name the film of a method on a dataset."""
-    return algorithm if data is None else f"{algorithm}-{data.rpartition('/')[2]}"
+def videos_to_make(path: Path) -> dict[Path, Path]:
+    """Return the videos that a suite lacks, as {place: run}.
 
-
-def films_to_make(path: Path) -> list[FilmToMake]:
-    """List the films that a suite lacks: one of each method and dataset, of its first seed."""
-    found: dict[Path, FilmToMake] = {}
+    There is one of each algorithm and dataset, of its first seed, once that has finished.
+    """
+    found: dict[Path, Path] = {}
     for name in read_json(path / "suite.json")["runs"]:
         run = path / "runs" / name
         if (run / "summary.json").exists() and (run / "last").exists():
             spec = RunDirectory.open(run).manifest["spec"]
-            place = path / FILMS / film_name(spec["algorithm"], spec.get("data"))
-            found.setdefault(place, FilmToMake(run, place))
-    return [film for film in found.values() if not (film.place / FILE).exists()]
+            found.setdefault(video_place(path, spec["algorithm"], spec.get("data")), run)
+    return {place: run for place, run in found.items() if not (place / FILE).exists()}
 
 
-def read_film(path: Path, algorithm: str, data: str | None) -> Film | None:
-    """Read the film of a method on a dataset, where the suite has one."""
-    place = path / FILMS / film_name(algorithm, data)
-    return Film.load(place) if (place / FILE).exists() else None
+def make_video(run: Path, place: Path, progress: Callable[[int], None]) -> None:
+    """Let a run's best policy play, and keep the record."""
+    policy = load_policy(run)
+    environment = Environment.of(policy)
+    play_video(policy, environment, VIDEO_EPISODES, VIDEO_SEED, progress=progress).save(place)
+
+
+def read_video(path: Path, algorithm: str, data: str | None) -> Video | None:
+    """Read the video of an algorithm on a dataset, where the suite has one."""
+    place = video_place(path, algorithm, data)
+    return Video.load(place) if (place / FILE).exists() else None

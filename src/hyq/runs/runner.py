@@ -246,8 +246,9 @@ class _Run:
 
     def policy(self, score: float | None = None) -> Policy:
         """Return the policy of now, to keep."""
-        spec = self.spec
-        about = {name: getattr(spec, name) for name in ("algorithm", "env", "data", "seed")}
+        spec = self.spec.encoded()
+        names = ("algorithm", "env", "wrappers", "env_parameters", "data", "seed")
+        about = {name: spec[name] for name in names}
         described = {"dataset": (self.described_data or {}).get("sha256"), "return": score}
         observation_space, action_space = self._spaces
         return Policy(
