@@ -22,8 +22,8 @@ from hyq.experts.lock import LockData
 from hyq.fqi.block import BlockClass, BlockFunction
 from hyq.fqi.hyq_fqi import HyQ
 from hyq.runs.lock import SOLVED_SHARE, examine
-from hyq.runs.methods import hyq
-from hyq.runs.specs import LockRun
+from hyq.runs.lock_algorithms import hyq
+from hyq.runs.lock_spec import LockRun
 
 
 def variants(algorithm: HyQ[BlockFunction]) -> dict[str, HyQ[BlockFunction]]:

@@ -41,8 +41,7 @@ from hyq.core.seeding import Streams
 from hyq.data.dataset import Dataset, Episode
 from hyq.data.priorities import Priorities
 from hyq.data.replay_buffer import ReplayBuffer
-from hyq.envs.make import VectorEnv
-from hyq.envs.make import make_lanes as make_envs
+from hyq.envs.make import VectorEnv, make_vector_env
 from hyq.runs.records import circumstances
 
 Problem = Literal["cartpole", "montezuma"]
@@ -106,8 +105,8 @@ def settings(problem: Problem, variant: Variant) -> dict[str, Any]:
 def environments(problem: Problem, threads: int) -> VectorEnv:
     """Make the eight environments of a problem."""
     if problem == "cartpole":
-        return make_envs("CartPole-v1", 8)
-    return make_envs("hyq/Montezuma-v0", 8, stack=1, num_threads=threads)
+        return make_vector_env("CartPole-v1", 8)
+    return make_vector_env("hyq/Montezuma-v0", 8, stack=1, num_threads=threads)
 
 
 def random_data(problem: Problem, transitions: int = 10_000) -> Dataset:

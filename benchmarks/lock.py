@@ -26,13 +26,13 @@ import torch
 import tyro
 
 from hyq.core.seeding import Streams
-from hyq.core.targets import softmax
 from hyq.core.types import FloatArray
 from hyq.envs.combination_lock import CombinationLockVector, LockSpec, lock_parameters
 from hyq.experts.lock import LockData, lock_dataset
 from hyq.fqi import block
 from hyq.fqi.block import BlockClass
 from hyq.fqi.hyq_fqi import HyQ, HyQConfig
+from hyq.fqi.targets import softmax
 
 LOCK = LockSpec(horizon=100)
 

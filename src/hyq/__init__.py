@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from hyq.core.schedules import PiecewiseLinear
     from hyq.data.dataset import Dataset, Episode
     from hyq.policy import Policy
-    from hyq.runs.deep_data import load
+    from hyq.runs.named_data import load
 
 __all__ = [
     "Dataset",
@@ -43,7 +43,7 @@ _HOMES = {
     "HyqError": "hyq.core.errors",
     "PiecewiseLinear": "hyq.core.schedules",
     "Policy": "hyq.policy",
-    "load": "hyq.runs.deep_data",
+    "load": "hyq.runs.named_data",
     "resume": "hyq.api",
     "train": "hyq.api",
 }

@@ -180,7 +180,7 @@ class Collector:
         self,
         env: VectorEnv,
         streams: Streams,
-        config: PreprocessingConfig = PreprocessingConfig(),  # noqa: B008 - frozen
+        config: PreprocessingConfig = PreprocessingConfig(),
     ) -> None:
         """Start the first episode everywhere; see `frame` and `observation` for what it shows."""
         if env.metadata.get("autoreset_mode") is not AutoresetMode.DISABLED:
@@ -366,7 +366,7 @@ def evaluate(
     act: Callable[[Tree], Array],
     episodes: int,
     streams: Streams,
-    config: PreprocessingConfig = PreprocessingConfig(),  # noqa: B008 - frozen
+    config: PreprocessingConfig = PreprocessingConfig(),
 ) -> FloatArray:
     """Play `episodes` episodes and return the sum of rewards of each.
 

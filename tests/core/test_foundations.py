@@ -13,7 +13,7 @@ import pytest
 from hyq.core.choices import make_whole
 from hyq.core.errors import HyqError
 from hyq.core.files import append_line, locked, new_directory, read_json, write_bytes, write_json
-from hyq.core.images import shrink
+from hyq.core.images import downsample
 from hyq.core.schedules import PiecewiseLinear
 from hyq.core.seeding import Streams
 
@@ -163,7 +163,7 @@ def test_damaged_json_is_named(tmp_path: Path, content: str) -> None:
 def test_white_pictures_stay_white_however_much_they_are_shrunk() -> None:
     white = np.full((64, 64), 255, np.uint8)
     for factor in (2, 16, 32):
-        np.testing.assert_array_equal(shrink(white, factor), 255)
+        np.testing.assert_array_equal(downsample(white, factor), 255)
 
 
 def test_a_negative_seed_raises() -> None:

@@ -18,7 +18,6 @@ from hyq.fqi.linear import LinearFunction
 from hyq.fqi.mlp import MLPFunction
 from hyq.fqi.rollout import lockstep
 from hyq.fqi.tabular import TabularFunction
-from hyq.rollout import lockstep
 from tests.policies import constant_policy
 
 

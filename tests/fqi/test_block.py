@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 from scipy.optimize import lsq_linear
 
 from hyq.core.errors import HyqError
-from hyq.core.targets import softmax
 from hyq.core.types import FloatArray, IntArray
 from hyq.fqi.block import BlockClass, BlockFunction, _HeadProblem
 from hyq.fqi.classes import Regression
+from hyq.fqi.targets import softmax
 
 
 def block_problem(

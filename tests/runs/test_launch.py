@@ -23,8 +23,8 @@ from hyq.runs.launch import (
     launch,
     pending,
 )
+from hyq.runs.lock_spec import LockRun
 from hyq.runs.spec import RunSpec
-from hyq.runs.specs import LockRun
 from hyq.runs.suites import SUITES, Suite
 from tests.runs.conftest import numbers
 from tests.runs.tiny_suite import RUNS, SUITE

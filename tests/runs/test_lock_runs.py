@@ -17,8 +17,8 @@ from hyq.core.errors import HyqError
 from hyq.core.types import Array
 from hyq.experts.lock import lock_dataset
 from hyq.runs import lock
+from hyq.runs.lock_spec import LockRun
 from hyq.runs.records import RunDirectory
-from hyq.runs.specs import LockRun
 
 # Deliberately starved of data, so that it is still learning after several iterations.
 SMALL = LockRun(data="trajectory", horizon=8, offline_samples=160, m_on=1, iterations=4, seed=3)

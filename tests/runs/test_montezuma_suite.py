@@ -12,13 +12,12 @@ from hyq.core.files import write_json
 from hyq.experts.montezuma import Recording
 from hyq.experts.montezuma_data import Recordings
 from hyq.experts.montezuma_statistics import Journey, journey
-from hyq.runs.film import Film
 from hyq.runs.launch import Event, SuiteDirectory, execute
-from hyq.runs.montezuma_suite import DATASETS, FILMS, films_to_make
+from hyq.runs.montezuma_suite import DATASETS, VIDEOS
 from hyq.runs.runs import Run
 from hyq.runs.spec import RunSpec
 from hyq.runs.suites import Suite, montezuma_suite
-from tests.runs.test_film import expert_film, pixel_actor
+from hyq.runs.video import Video
 
 SUITE = montezuma_suite(20_000)
 
@@ -43,22 +42,6 @@ def test_the_suite_is_what_is_compared() -> None:
             settings = run.configs.encoded()
             reports = settings["online_steps"] // settings["report_every"]
             assert reports // run.evaluate_every == 5
-
-
-def test_finished_runs_without_a_video_get_one_once(tmp_path: Path) -> None:
-    directory = SuiteDirectory.prepare(tmp_path / "suite", SUITE)
-    assert films_to_make(directory.path) == [], "nothing has run"
-    expert_film().save(directory.path / FILMS / "hyq-hard")
-    for run in SUITE.runs:
-        if (run.algorithm, run.data) in (("dqfd", "montezuma/hard"), ("hyq", "montezuma/hard")):
-            place = directory.run_path(run)
-            pixel_actor().policy.save(place / "last")
-            spec = {"algorithm": run.algorithm, "data": run.data}
-            write_json(place / "manifest.json", {"experiment": "deep", "spec": spec})
-            write_json(place / "summary.json", {})
-    (video,) = films_to_make(directory.path)  # Hy-Q has its own already, and further seeds get none
-    assert video.place == directory.path / FILMS / "dqfd-hard"
-    assert video.run.name.endswith("s100")
 
 
 def launch_here(directory: SuiteDirectory, todo: Sequence[Run], _: int) -> Iterator[Event]:
@@ -86,12 +69,12 @@ def test_one_command_runs_films_and_reports(
     chosen = Suite("montezuma", "Tiny", (tiny,))
     monkeypatch.setattr(hyq.commands.suites, "montezuma_suite", lambda online_steps: chosen)
     monkeypatch.setattr(hyq.commands.suites, "launch", launch_here)
-    monkeypatch.setattr(hyq.runs.montezuma_suite, "FILM_EPISODES", 2)
+    monkeypatch.setattr(hyq.runs.montezuma_suite, "VIDEO_EPISODES", 2)
     out = SuiteDirectory.prepare(tmp_path / "suite", chosen).path
     write_json(out / DATASETS, {})
     assert main(["reproduce", "montezuma", "--workers", "1", "--out", str(out)]) == 0
-    assert [take.length for take in Film.load(out / FILMS / "rnd").takes] == [20, 20]
-    assert (out / FILMS / "rnd" / "strip.png").exists()
+    assert [episode.length for episode in Video.load(out / VIDEOS / "rnd").episodes] == [20, 20]
+    assert (out / VIDEOS / "rnd" / "strip.png").exists()
     assert "RND" in (out / "report.html").read_text()
 
 

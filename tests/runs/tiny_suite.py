@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 
 from hyq.runs.launch import SuiteDirectory, launch, pending
-from hyq.runs.specs import LockRun
+from hyq.runs.lock_spec import LockRun
 from hyq.runs.suites import Suite
 
 # Starved of data, so that no run is solved and each takes all of its iterations.

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 
 from hyq.data.columns import described
-from hyq.runs.deep_data import described_names, load
+from hyq.runs.named_data import described_names, load
 
 console = Console()
 

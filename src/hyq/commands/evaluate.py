@@ -20,7 +20,7 @@ from hyq.coverage.policy import holds_deep_policy, policy_file
 from hyq.policy import Policy
 from hyq.report.records import is_deep
 from hyq.report.tables import facts_table
-from hyq.runs.deep_data import load
+from hyq.runs.named_data import load
 from hyq.runs.records import RunDirectory, is_run
 from hyq.runs.video import Environment, is_stochastic, load_policy, play_returns
 

@@ -21,7 +21,7 @@ from hyq.coverage.policy import holds_deep_policy
 from hyq.data.columns import Observation, over_columns
 from hyq.data.dataset import Dataset, Episode
 from hyq.report.inspect import print_episodes, print_inspection, write_episodes, write_inspection
-from hyq.runs.deep_data import dataset_names, load
+from hyq.runs.named_data import dataset_names, load
 from hyq.runs.video import Environment, EpisodeResult, load_policy, play
 
 BY_STEP, WHOLE = 500, 30

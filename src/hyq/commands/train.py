@@ -17,10 +17,10 @@ from hyq.core.errors import HyqError
 from hyq.core.schedules import PiecewiseLinear
 from hyq.core.settings import encode_value, field_help
 from hyq.runs import lock, runner, runs
-from hyq.runs.methods import METHODS
+from hyq.runs.lock_algorithms import METHODS
+from hyq.runs.lock_spec import LockRun
 from hyq.runs.records import RunDirectory
 from hyq.runs.spec import RunSpec
-from hyq.runs.specs import LockRun
 
 console = Console()
 

@@ -44,9 +44,6 @@ def downsample(images: Array, factor: int) -> Array:
     return ((total + area // 2) // area).astype(np.uint8)
 
 
-shrink = downsample
-
-
 def encode_gif(images: Sequence[Array], seconds: Sequence[float]) -> bytes:
     """Encode images as a GIF that repeats; games have few colours, so one palette serves all."""
     sample = np.concatenate(images[:: max(1, len(images) // 32)])

@@ -56,9 +56,6 @@ def make_vector_env(
     return made
 
 
-make_lanes = make_vector_env
-
-
 def make_filmed(env: str, *, wrappers: Sequence[str] = (), **parameters: Any) -> gym.Env[Any, Any]:
     """Make one copy of what `make_vector_env` makes, which can also render itself as images."""
     _known(env)

@@ -25,9 +25,9 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 
 from hyq.core.choices import check_choices
-from hyq.core.targets import softmax
 from hyq.core.types import Array, FloatArray, IntArray
 from hyq.fqi.classes import DiscreteValueFunction, Regression
+from hyq.fqi.targets import softmax
 
 Encoding = Literal["hard", "soft"]
 

@@ -29,7 +29,6 @@ from scipy.optimize import minimize
 from hyq.core.choices import check_choices
 from hyq.core.errors import HyqError
 from hyq.core.seeding import Streams
-from hyq.core.targets import softmax
 from hyq.core.types import Array, FloatArray, IntArray, Transitions
 from hyq.data.dataset import Dataset
 from hyq.data.online import Batch, OnlineStore
@@ -38,6 +37,7 @@ from hyq.fqi.block import Encoding
 from hyq.fqi.classes import DiscreteValueFunction, GreedyPolicy, num_actions
 from hyq.fqi.hyq_fqi import HyQState, restore
 from hyq.fqi.rollout import Policy, VectorEnv, lockstep, uniform_actions
+from hyq.fqi.targets import softmax
 
 Arrays = Mapping[str, Array]
 SOLVER: Any = {"method": "L-BFGS-B", "options": {"maxiter": 30, "ftol": 1e-4, "gtol": 1e-4}}

@@ -29,3 +29,9 @@ def td_error(q_tm1: FloatArray, target_tm1: FloatArray) -> FloatArray:
 def _same_length(*arrays: FloatArray) -> None:
     if len({array.shape for array in arrays}) != 1 or arrays[0].ndim != 1:
         raise ValueError(f"expected vectors of one length, got {[a.shape for a in arrays]}")
+
+
+def softmax(logits: FloatArray) -> FloatArray:
+    """Return the softmax of each row."""
+    weights = np.exp(logits - logits.max(axis=1, keepdims=True))
+    return weights / weights.sum(axis=1, keepdims=True)

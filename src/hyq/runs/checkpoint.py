@@ -4,20 +4,15 @@ What an iteration adds never changes afterwards, so each gets a file of its own;
 `state.safetensors`, which is replaced last and in one piece and says how many of the others count.
 """
 
-import contextlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
-from safetensors import SafetensorError
-from safetensors.numpy import load, save
 
-from hyq.algos.hyq_dqn import Training
-from hyq.core import arrays
+from hyq.core.arrays import load_arrays, save_arrays
 from hyq.core.errors import HyqError
-from hyq.core.files import write_bytes
 from hyq.core.types import Array
 from hyq.data.replay_buffer import ReplayBuffer
 from hyq.fqi.base import Algorithm, S, Snapshot
@@ -50,90 +45,6 @@ def _addition(directory: Path, iteration: int) -> Path:
     return directory / f"added-{iteration:05d}.safetensors"
 
 
-class Restorable(Protocol):
-    """A training that can say all it depends on, and come back to it."""
-
-    def snapshot(self) -> Snapshot:
-        """Copy the state out."""
-        ...
-
-    def restore(self, replaced: Mapping[str, Array]) -> None:
-        """Come back to a snapshot."""
-        ...
-
-
-class StateCheckpoint:
-    """Checkpoints of a training that keeps no data: one file, replaced in one piece."""
-
-    def __init__(self, directory: Path) -> None:
-        """Keep checkpoints in `directory`."""
-        self._path = directory / "state.safetensors"
-
-    def save(self, training: Restorable, about: Mapping[str, Any]) -> None:
-        """Write the training's state, and with it what `about` says of the run."""
-        self._path.parent.mkdir(exist_ok=True)
-        save_arrays(self._path, {**training.snapshot().replaced, "about": _as_bytes(about)})
-
-    def load(self, training: Restorable) -> dict[str, Any]:
-        """Bring a new training to the newest state; return what was said of the run, if any."""
-        if not self._path.exists():
-            return {}
-        replaced = load_arrays(self._path)
-        about: dict[str, Any] = json.loads(replaced.pop("about").tobytes())
-        with _of_one_configuration(self._path):
-            training.restore(replaced)
-        return about
-
-
-class RingCheckpoint:
-    """Checkpoints of a training whose replay is a ring: each writes what the ring took in since.
-
-    `state.safetensors` is replaced last, in one piece, and names the parts that count; parts that
-    the ring has overwritten are removed after that, when nothing needs them any more.
-    """
-
-    def __init__(self, directory: Path) -> None:
-        """Keep checkpoints in `directory`."""
-        self._directory = directory
-        self._parts: list[tuple[int, list[int]]] = []
-        """Number of each part that counts, and how far it went in each lane."""
-
-    def save(self, training: Training, about: Mapping[str, Any]) -> None:
-        """Write the training's state, and with it what `about` says of the run."""
-        self._directory.mkdir(exist_ok=True)
-        snapshot = training.snapshot()
-        written = snapshot.appended["written"]
-        number = self._parts[-1][0] + 1 if self._parts else 1
-        save_arrays(self._part(number), snapshot.appended)
-        oldest = written - training.replay.online.replay.length
-        self._parts = [
-            (earlier, ends) for earlier, ends in self._parts if (np.array(ends) > oldest).any()
-        ]
-        self._parts.append((number, written.tolist()))
-        words = _as_bytes({**about, "parts": self._parts})
-        save_arrays(self._directory / "state.safetensors", {**snapshot.replaced, "about": words})
-        kept = {self._part(number) for number, _ in self._parts}
-        for path in self._directory.glob("part-*.safetensors"):
-            if path not in kept:
-                path.unlink()
-
-    def load(self, training: Training) -> dict[str, Any]:
-        """Bring a new training to the newest state; return what was said of the run, if any."""
-        path = self._directory / "state.safetensors"
-        if not path.exists():
-            return {}
-        replaced = load_arrays(path)
-        about: dict[str, Any] = json.loads(replaced.pop("about").tobytes())
-        self._parts = [(number, ends) for number, ends in about.pop("parts")]
-        appended = [load_arrays(self._part(number)) for number, _ in self._parts]
-        with _of_one_configuration(path):
-            training.restore(replaced, appended)
-        return about
-
-    def _part(self, number: int) -> Path:
-        return self._directory / f"part-{number:05d}.safetensors"
-
-
 class TrainingCheckpoint:
     """Checkpoints of a deep run: its state, and its ring of experience in parts.
 
@@ -154,7 +65,7 @@ class TrainingCheckpoint:
         if training.buffer is not None:
             self._save_part(training.buffer)
         words = _as_bytes({**about, "parts": self._parts})
-        arrays.save_arrays(self._state, {**training.state(), "about": words})
+        save_arrays(self._state, {**training.state(), "about": words})
         kept = {self._part(number) for number, _, _ in self._parts}
         for path in self._directory.glob("part-*.safetensors"):
             if path not in kept:
@@ -164,11 +75,11 @@ class TrainingCheckpoint:
         """Bring a new training to the newest state; return what was said of the run, if any."""
         if not self._state.exists():
             return {}
-        state = arrays.load_arrays(self._state)
+        state = load_arrays(self._state)
         try:
             about: dict[str, Any] = json.loads(state.pop("about").tobytes())
             self._parts = [(number, digest, ends) for number, digest, ends in about.pop("parts")]
-            parts = [arrays.load_arrays(self._part(n), digest) for n, digest, _ in self._parts]
+            parts = [load_arrays(self._part(n), digest) for n, digest, _ in self._parts]
             if parts:
                 # What came before the first part that counts has been overwritten.
                 training.buffer.written = parts[0]["first"].copy()
@@ -184,7 +95,7 @@ class TrainingCheckpoint:
     def _save_part(self, buffer: ReplayBuffer) -> None:
         number = self._parts[-1][0] + 1 if self._parts else 1
         since = self._parts[-1][2] if self._parts else [0] * buffer.num_envs
-        digest = arrays.save_arrays(self._part(number), buffer.export(np.array(since)))
+        digest = save_arrays(self._part(number), buffer.export(np.array(since)))
         oldest = buffer.written - buffer.length
         self._parts = [part for part in self._parts if (np.array(part[2]) > oldest).any()]
         self._parts.append((number, digest, buffer.written.tolist()))
@@ -207,28 +118,3 @@ def about_run(directory: Path) -> dict[str, Any]:
 
 def _as_bytes(about: Mapping[str, Any]) -> Array:
     return np.frombuffer(json.dumps(about).encode(), np.uint8)
-
-
-@contextlib.contextmanager
-def _of_one_configuration(path: Path) -> Iterator[None]:
-    """Say in one line that a saved state does not fit the training it is to bring back."""
-    try:
-        yield
-    except (KeyError, ValueError, RuntimeError):
-        raise HyqError(f"{path} is of another configuration: resume it with its own") from None
-
-
-def save_arrays(path: Path, arrays: Mapping[str, Array]) -> None:
-    """Write named arrays into one file, whole or not at all."""
-    # A copy in C order, because `ascontiguousarray` would turn a scalar into a vector.
-    write_bytes(path, save({name: array.copy(order="C") for name, array in arrays.items()}))
-
-
-def load_arrays(path: Path) -> dict[str, Array]:
-    """Read what `save_arrays` wrote."""
-    try:
-        return dict(load(path.read_bytes()))
-    except (FileNotFoundError, SafetensorError):
-        raise HyqError(
-            f"checkpoint file {path} is missing or damaged: start the run anew elsewhere"
-        ) from None

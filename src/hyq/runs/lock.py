@@ -15,9 +15,9 @@ from hyq.envs.combination_lock import BAD, CombinationLockVector, lock_parameter
 from hyq.fqi.base import Step
 from hyq.fqi.rollout import Policy, lockstep
 from hyq.runs.checkpoint import load_state, save_state
-from hyq.runs.methods import build
+from hyq.runs.lock_algorithms import build
+from hyq.runs.lock_spec import LockRun
 from hyq.runs.records import RunDirectory
-from hyq.runs.specs import LockRun
 
 SOLVED_SHARE = 0.99
 """A lock is solved when the policy earns this share of the optimal return."""

@@ -25,7 +25,7 @@ from hyq.experts.lock import lock_dataset, lock_provenance
 from hyq.fqi.block import BlockFunction
 from hyq.fqi.rollout import lockstep
 from hyq.runs import lock
-from hyq.runs.specs import LockRun
+from hyq.runs.lock_spec import LockRun
 
 DATA = ("trajectory", "occupancy", "uniform")
 

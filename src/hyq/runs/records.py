@@ -19,6 +19,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from hyq.core.arrays import save_arrays
 from hyq.core.errors import HyqError
 from hyq.core.files import (
     append_line,
@@ -29,7 +30,6 @@ from hyq.core.files import (
     write_json,
 )
 from hyq.fqi.base import Snapshot
-from hyq.runs.checkpoint import save_arrays
 
 MEASURED_PACKAGES = ("hyq", "gymnasium", "numpy", "scipy", "torch")
 

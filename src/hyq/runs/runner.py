@@ -28,12 +28,11 @@ from hyq.core.types import Array, FloatArray
 from hyq.data.dataset import Dataset
 from hyq.data.replay_buffer import ReplayBuffer
 from hyq.data.sampler import OfflineShare
-from hyq.envs.make import EnvFactory
-from hyq.envs.make import make_lanes as make_envs
+from hyq.envs.make import EnvFactory, make_vector_env
 from hyq.networks import NetworkFactory
 from hyq.policy import Policy, plain_network
 from hyq.runs.checkpoint import TrainingCheckpoint
-from hyq.runs.deep_data import fitting, load
+from hyq.runs.named_data import fitting, load
 from hyq.runs.records import RunDirectory
 from hyq.runs.spec import RunSpec
 from hyq.trainer import OnlineConfig, Report
@@ -114,7 +113,7 @@ class Progress:
 def start(
     spec: RunSpec,
     out: Path | None = None,
-    objects: Objects = Objects(),  # noqa: B008 - frozen
+    objects: Objects = Objects(),
     *,
     checkpoint_seconds: float = 120.0,
     keep_checkpoint: bool = False,
@@ -143,7 +142,7 @@ def start(
 
 def resume(
     out: Path,
-    objects: Objects = Objects(),  # noqa: B008 - frozen
+    objects: Objects = Objects(),
     *,
     checkpoint_seconds: float = 120.0,
 ) -> Iterator[Progress]:
@@ -234,7 +233,7 @@ class _Run:
         named = objects.env or spec.env
         if named is None or isinstance(named, gym.vector.VectorEnv):
             raise HyqError("name an environment")
-        made = make_envs(
+        made = make_vector_env(
             named,
             count,
             wrappers=spec.wrappers,

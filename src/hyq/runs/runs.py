@@ -11,9 +11,9 @@ from hyq.core.errors import HyqError
 from hyq.core.files import new_directory, write_bytes, write_json
 from hyq.runs import lock, runner
 from hyq.runs.checkpoint import about_run
+from hyq.runs.lock_spec import LockRun
 from hyq.runs.records import RunDirectory, circumstances
 from hyq.runs.spec import RunSpec
-from hyq.runs.specs import LockRun
 
 Run = LockRun | RunSpec
 Progress = lock.Progress | runner.Progress

@@ -8,9 +8,9 @@ from hyq.algorithms import ALGORITHMS, PRESETS, setting_groups
 from hyq.core.errors import HyqError
 from hyq.experts.lock import LockData
 from hyq.experts.scripted import PROBLEMS
+from hyq.runs.lock_spec import LockRun
 from hyq.runs.runs import Run
 from hyq.runs.spec import RunSpec
-from hyq.runs.specs import LockRun
 
 Preset = Literal["full", "quick"]
 OFFLINE_METHODS = ("bc", "cql", "iql", "offline-dqn", "offline-fqi")

@@ -21,7 +21,7 @@ from hyq.core.seeding import Streams
 from hyq.core.trees import Tree, tree_map, without_tuples
 from hyq.core.types import Array, FloatArray, IntArray
 from hyq.data.dataset import Episode
-from hyq.envs.make import NATIVE, env_factory, make_filmed, make_lanes
+from hyq.envs.make import NATIVE, env_factory, make_filmed, make_vector_env
 from hyq.policy import DESCRIPTION, Policy
 
 FORMAT, FILE = "hyq-video-1", "video.json"
@@ -96,7 +96,7 @@ class Environment:
 
     def make_vector(self, count: int) -> VectorEnv:
         """Make some copies that step together."""
-        return make_lanes(self.env, count, wrappers=self.wrappers, **self.parameters)
+        return make_vector_env(self.env, count, wrappers=self.wrappers, **self.parameters)
 
 
 def play_returns(policy: Policy, environment: Environment, episodes: int, seed: int) -> FloatArray:

@@ -12,7 +12,7 @@ from hyq.fqi.briee import BRIEE, BRIEEConfig
 from hyq.fqi.cql import CQL, CQLConfig
 from hyq.fqi.dqfd import DQfD, DQfDConfig
 from hyq.fqi.hyq_fqi import HyQ, HyQConfig
-from hyq.runs.specs import LockRun
+from hyq.runs.lock_spec import LockRun
 
 
 def build(spec: LockRun) -> Algorithm[Any]:

@@ -1,1 +1,0 @@
-"""One algorithm, one file: configuration on top, the loop at the bottom."""
