@@ -35,7 +35,7 @@ from hyq.runs.checkpoint import TrainingCheckpoint
 from hyq.runs.named_data import fitting, load
 from hyq.runs.records import RunDirectory
 from hyq.runs.spec import RunSpec
-from hyq.trainer import OnlineConfig, Report
+from hyq.trainer import Report
 
 CONFIRMING_EPISODES = 100
 """Fresh episodes that must confirm a threshold, so that no lucky evaluation counts."""
@@ -187,17 +187,16 @@ class _Run:
         if not about.uses_data and (spec.data or objects.dataset):
             raise HyqError(f"{spec.algorithm} does not use offline data: leave it out")
         self.network = objects.network
+        num_envs = int(configs.encoded().get("num_envs", 1))  # those that never act have none
         env = evaluation = None
         # Environments come first: those in processes are forked, and PyTorch's threads do not
         # outlive a fork. And they may raise, where data may take minutes to load.
         with fitting(objects.dataset or spec.data, spec.wrappers):
             if isinstance(objects.env, gym.vector.VectorEnv):
                 env, evaluation = objects.env, objects.evaluation_env
-                num_envs = configs.get(OnlineConfig).num_envs
                 if about.acts and num_envs != env.num_envs:
                     raise HyqError(f"set num_envs={env.num_envs}, as the vector environment has")
             else:
-                num_envs = configs.get(OnlineConfig).num_envs if about.acts else 1
                 env = self._envs(objects, num_envs)
                 if spec.evaluation_episodes:
                     evaluation = self._envs(objects, evaluation_envs(spec.evaluation_episodes))
