@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from hyq.algorithms import configure
+
 ROOT = Path(__file__).parents[1]
 PAGES = ("README.md", "docs/quickstart.md", "docs/add_an_algorithm.md")
 
@@ -33,3 +35,17 @@ def test_links_between_pages_lead_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#]+?)(?:#[^)]*)?\)", text):
         if not target.startswith(("http", "mailto")):
             assert (ROOT / page).parent.joinpath(target).exists(), f"{page} -> {target}"
+
+
+def test_the_table_of_settings_has_every_default_of_the_code() -> None:
+    text = (ROOT / "docs/algorithms/hyq_dqn.md").read_text()
+    table = dict(re.findall(r"^\| `(\w+)` \| `(.+?)` \|", text, flags=re.MULTILINE))
+    assert table == {name: str(value) for name, value in configure("hyq").encoded().items()}
+
+
+def test_the_table_of_the_baselines_has_defaults_of_the_code() -> None:
+    text = (ROOT / "docs/algorithms/deep_baselines.md").read_text()
+    rows = re.findall(r"^\| `(\w+)` \| `(\w+)` \| `(.+?)` \|", text, flags=re.MULTILINE)
+    assert {algorithm for algorithm, _, _ in rows} == {"dqfd", "cql", "iql"}
+    for algorithm, name, default in rows:
+        assert str(configure(algorithm).encoded()[name]) == default, f"{algorithm}: {name}"

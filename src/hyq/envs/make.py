@@ -10,6 +10,7 @@ from gymnasium.envs.registration import load_env_creator
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
 from hyq.core.errors import HyqError, MisfitError, in_one_line
+from hyq.core.trees import leaves, space_tree, without_tuples
 from hyq.core.types import Array
 
 VectorEnv = gym.vector.VectorEnv[Array, Array, Array]
@@ -17,6 +18,8 @@ EnvFactory = Callable[[], gym.Env[Any, Any]]
 
 NATIVE = ("hyq/Montezuma-v0",)
 """Environments with a vector version of their own that is reset by mask, never by itself."""
+ARRAYS = (gym.spaces.Box, gym.spaces.MultiBinary, gym.spaces.MultiDiscrete)
+"""Spaces whose members are arrays."""
 
 
 def make_vector_env(
@@ -82,11 +85,13 @@ def check_spaces(env: VectorEnv) -> None:
             f"the methods here need discrete actions, this environment has {actions}: "
             "wrap it in one that offers a list of actions"
         )
-    if not isinstance(observations, gym.spaces.Box):
-        raise MisfitError(
-            f"observations must be arrays, this environment has {type(observations).__name__}",
-            "wrap it, for instance in gymnasium.wrappers:FlattenObservation",
-        )
+    for leaf in leaves(space_tree(without_tuples(observations))):
+        if not isinstance(leaf, ARRAYS):
+            raise MisfitError(
+                "observations must be arrays or dictionaries of arrays, this environment has "
+                f"{type(leaf).__name__}",
+                "wrap it, for instance in gymnasium.wrappers:FlattenObservation",
+            )
 
 
 def env_factory(
