@@ -202,8 +202,8 @@ def assert_same(one: ReplayBuffer, other: ReplayBuffer) -> None:
     np.testing.assert_array_equal(one.priorities(), other.priorities())
     assert len(one) == len(other)
     if len(one):
-        drawn = [buffer.draw(8, np.random.default_rng(0))[0] for buffer in (one, other)]
-        np.testing.assert_array_equal(*drawn)
+        mine_drawn, others_drawn = (b.draw(8, np.random.default_rng(0))[0] for b in (one, other))
+        np.testing.assert_array_equal(mine_drawn, others_drawn)
 
 
 def test_what_is_exported_does_not_change_with_the_buffer() -> None:
@@ -342,7 +342,7 @@ def test_uniform_draws_reach_every_transition_alike_and_nothing_else() -> None:
             assert np.abs(counts / 400 - 1).max() < 0.3
             assert len(slots) == 400 * len(valid)
         ended = rng.random(3) < 0.1
-        buffer.add(np.zeros(3, int), np.zeros(3), ~ended, ended, np.zeros((3, 2)))
+        buffer.add(np.zeros(3, int), np.zeros(3), np.ones(3), ended, np.zeros((3, 2)))
         if ended.any():
             buffer.start(np.flatnonzero(ended), np.zeros((int(ended.sum()), 2)))
 
