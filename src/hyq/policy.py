@@ -79,7 +79,13 @@ class Policy:
             if leaf.dtype.kind == "f" and not np.isfinite(leaf).all():
                 raise HyqError("the observation has NaN or infinite entries")
         factor = self.preprocessing.downsample
-        prepared = tree_map(lambda leaf: np.ascontiguousarray(downsample(leaf, factor)), rows)
+        prepared = tree_map(
+            lambda leaf, space: np.ascontiguousarray(
+                downsample(leaf, factor), space.dtype if space.dtype.kind == "f" else None
+            ),
+            rows,
+            space_tree(self._stacked_space),
+        )
         with torch.inference_mode():
             found = self.network.eval()(tree_map(torch.from_numpy, prepared))
         scores: FloatArray = found.float().cpu().numpy()

@@ -81,11 +81,20 @@ def check_spaces(env: VectorEnv) -> None:
             f"the methods here need discrete actions, this environment has {actions}: "
             "wrap it in one that offers a list of actions"
         )
-    if not isinstance(observations, gym.spaces.Box):
+    if not _is_arrays(observations):
         raise MisfitError(
             f"observations must be arrays, this environment has {type(observations).__name__}",
             "wrap it, for instance in gymnasium.wrappers:FlattenObservation",
         )
+
+
+def _is_arrays(space: gym.Space[Any]) -> bool:
+    """Tell whether a space holds arrays, or dictionaries and tuples of them."""
+    if isinstance(space, gym.spaces.Dict | gym.spaces.Tuple):
+        parts = space.spaces.values() if isinstance(space, gym.spaces.Dict) else space.spaces
+        return all(_is_arrays(part) for part in parts)
+    arrays = (gym.spaces.Box, gym.spaces.MultiBinary, gym.spaces.MultiDiscrete)
+    return isinstance(space, arrays)
 
 
 def env_factory(
