@@ -36,8 +36,8 @@ def train(
     algorithm: str = "hyq",
     preset: str = "default",
     seed: int = 0,
-    network: NetworkFactory | None = None,
-    loss: Loss | None = None,
+    network: NetworkFactory | str | None = None,
+    loss: Loss | str | None = None,
     offline_share: OfflineShare | None = None,
     out: Path | str | None = None,
     evaluation_episodes: int | None = None,
@@ -60,8 +60,9 @@ def train(
         preset: Named settings to start from.
         seed: Chooses every random number.
         network: A function of (observation_space, action_space) that returns a `torch.nn.Module`
-            with forward(obs) -> (batch, actions).
-        loss: A function of (agent, batch) that returns the loss and the TD error of each row.
+            with forward(obs) -> (batch, actions), or the name of one that is known here.
+        loss: A function of (agent, batch) that returns the loss and the TD error of each row, or
+            the name of one that the algorithm has.
         offline_share: A function of (batch_size, step, rng) that returns how many rows of a
             minibatch come from the data, in place of beta.
         out: New directory for records, checkpoints and policies, so that `hyq.resume` can resume;
@@ -80,6 +81,10 @@ def train(
     """
     if online_steps is not None:
         settings["online_steps"] = online_steps
+    if isinstance(network, str):
+        settings["network"], network = network, None
+    if isinstance(loss, str):
+        settings["loss"], loss = loss, None
     is_vector = isinstance(env, gym.vector.VectorEnv)
     if is_vector and ALGORITHMS.get(algorithm, ALGORITHMS["hyq"]).acts:
         settings.setdefault("num_envs", env.num_envs)  # type: ignore[union-attr]
