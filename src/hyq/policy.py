@@ -158,11 +158,13 @@ class Policy:
         rows = torch.export.Dim("rows")
         names = list(example) if isinstance(example, Mapping) else ["observation"]
         with warnings.catch_warnings():
-            # The exporter calls deprecated parts of PyTorch itself.
+            # The exporter calls deprecated parts of PyTorch itself, and warns that the parts of a
+            # dictionary have one number of rows.
             warnings.simplefilter("ignore", FutureWarning)
+            warnings.simplefilter("ignore", UserWarning)
             program = torch.onnx.export(
                 _Graph(self).eval(),
-                (example,),
+                kwargs={"observation": example},  # a dictionary in args would be taken for kwargs
                 input_names=names,
                 output_names=["scores", "action"],
                 dynamic_shapes={"observation": tree_map(lambda _: {0: rows}, example)},
