@@ -110,7 +110,7 @@ def test_data_may_be_given_by_its_directory(tmp_path: Path) -> None:
     with pytest.raises(hyq.HyqError, match="no dataset 'nowhere/'"):
         trained(data="nowhere/")
     with pytest.raises(
-        hyq.HyqError, match=r"data must be a hyq.Dataset or where one is, not a lis"
+        hyq.HyqError, match=r"data must be a hyq.Dataset or where one is, not a l"
     ):
         trained(data=[1, 2])
 
