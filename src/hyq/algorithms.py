@@ -306,6 +306,8 @@ def build(
     if about.uses_data and dataset is not None:
         check_fits(dataset, *spaces)
         learned = configs.get(OfflineConfig)
+        if not dataset.ordered:
+            _check_unordered(learned, frame_stack)
         buffer = ReplayBuffer.of(
             dataset,
             preprocessing.frame_space,
@@ -369,6 +371,17 @@ def build(
         gamma=getattr(configs.agent, "gamma", schedule(1.0)),
         pretraining=pretraining,
     )
+
+
+def _check_unordered(config: OfflineConfig, frame_stack: int) -> None:
+    """Raise for settings that need what comes before or after a transition of the data."""
+    wanted = {"n_step_offline": 1, "truncation_terminates": False, "frame_stack": 1}
+    found = {**vars(config), "frame_stack": frame_stack}
+    wrong = [f"{name}={value}" for name, value in wanted.items() if found[name] != value]
+    if wrong:
+        raise HyqError(
+            f"the data is transitions without order: give {', '.join(wrong)}, or whole episodes"
+        )
 
 
 def _counted_from_zero(space: Any) -> tuple[Any, int]:

@@ -81,9 +81,10 @@ def train(
     """
     if online_steps is not None:
         settings["online_steps"] = online_steps
-    for name, value in (("network", network), ("loss", loss)):
-        if isinstance(value, str):
-            settings[name] = value
+    if isinstance(network, str):
+        settings["network"], network = network, None
+    if isinstance(loss, str):
+        settings["loss"], loss = loss, None
     is_vector = isinstance(env, gym.vector.VectorEnv)
     if is_vector and ALGORITHMS.get(algorithm, ALGORITHMS["hyq"]).acts:
         settings.setdefault("num_envs", env.num_envs)  # type: ignore[union-attr]
@@ -109,8 +110,8 @@ def train(
         None if isinstance(env, str) else env,
         evaluation_env,
         data if isinstance(data, Dataset) else None,
-        None if isinstance(network, str) else network,
-        None if isinstance(loss, str) else loss,
+        network,
+        loss,
         offline_share,
     )
     where = None if out is None else Path(out)

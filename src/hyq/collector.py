@@ -56,30 +56,41 @@ class Preprocessing:
     def frames(self, observation: Any) -> Tree:
         """Prepare a batch of frames as the environment gives them."""
         return tree_map(
-            lambda frames, space: downsample(frames, self.config.downsample).reshape(
-                len(frames), *space.shape
+            lambda frames, space: (
+                downsample(frames, self.config.downsample)
+                .reshape(len(frames), *space.shape)
+                .astype(space.dtype, copy=False)
             ),
             without_tuples(observation),
             space_tree(self.frame_space),
         )
 
     def _frame_space(self, space: gym.Space[Any]) -> gym.Space[Any]:
-        if not isinstance(space, gym.spaces.Box):
+        counts = gym.spaces.MultiBinary | gym.spaces.MultiDiscrete
+        if not isinstance(space, gym.spaces.Box | counts):
             raise HyqError(
                 f"observations must be arrays or dictionaries of arrays, not {space}: wrap the "
                 "environment, for instance in gymnasium.wrappers:FlattenObservation"
             )
+        if isinstance(space, gym.spaces.MultiBinary):
+            space = gym.spaces.Box(0, 1, space.shape, np.int8)
+        elif isinstance(space, gym.spaces.MultiDiscrete):
+            last = space.start + space.nvec - 1
+            space = gym.spaces.Box(space.start, last, dtype=space.dtype.type)  # type: ignore[arg-type]
         low, high = (
             downsample(bound[None], self.config.downsample)[0] for bound in (space.low, space.high)
         )
+        if space.dtype == np.float64:  # the precision that buffers and networks have
+            low, high = low.astype(np.float32), high.astype(np.float32)
         if self.config.frame_stack > 1 and low.ndim == 3 and len(low) == 1:
             low, high = low[0], high[0]  # vectors of games may show stacks of one frame
         return gym.spaces.Box(low, high, dtype=low.dtype.type)
 
     def _stacked_space(self, space: gym.Space[Any]) -> gym.Space[Any]:
         stack = self.config.frame_stack
-        if stack == 1 or not isinstance(space, gym.spaces.Box):
+        if stack == 1:
             return space
+        assert isinstance(space, gym.spaces.Box)
         low, high = (np.repeat(bound[None], stack, axis=0) for bound in (space.low, space.high))
         return gym.spaces.Box(low, high, dtype=low.dtype.type)
 

@@ -69,13 +69,8 @@ change would otherwise drown all others when they do."""
 
 def is_image(space: gym.Space[Any]) -> bool:
     """Tell images of bytes from anything else."""
-    return space.dtype == np.uint8 and len(space.shape or ()) >= 2 and _side(space) >= SMALLEST_SIDE
-
-
-def _side(space: gym.Space[Any]) -> int:
-    """Return the smaller side of images."""
     shape = space.shape or ()
-    return min(shape[-3:-1] if colours_last(shape) else shape[-2:])
+    return space.dtype == np.uint8 and len(shape) >= 2 and min(_sides(shape)) >= SMALLEST_SIDE
 
 
 def default_layers(observation_space: gym.Space[Any]) -> Layers:
@@ -83,7 +78,7 @@ def default_layers(observation_space: gym.Space[Any]) -> Layers:
     images = [space for space in leaves(space_tree(observation_space)) if is_image(space)]
     if not images:
         return NETWORKS["mlp"]
-    return NATURE if min(_side(space) for space in images) >= 64 else SMALL
+    return NATURE if min(min(_sides(space.shape)) for space in images) >= 64 else SMALL
 
 
 class InputScaling(nn.Module):
@@ -95,8 +90,8 @@ class InputScaling(nn.Module):
     def __init__(self, shift: Any = 0.0, scale: Any = 1.0) -> None:
         """Store shift and scale, each a number or one for every entry."""
         super().__init__()
-        self.register_buffer("shift", torch.as_tensor(shift, dtype=torch.float32))
-        self.register_buffer("scale", torch.as_tensor(scale, dtype=torch.float32))
+        for name, value in (("shift", shift), ("scale", scale)):
+            self.register_buffer(name, torch.as_tensor(value, dtype=torch.float32).clone())
 
     def forward(self, observation: Tensor) -> Tensor:
         """Return (observation - shift) * scale in single precision."""
@@ -358,8 +353,7 @@ def _branch(space: gym.Space[Any], layers: Layers) -> tuple[nn.Module, int]:
     shape = space.shape or ()
     if not (is_image(space) and layers.convolutions):
         return nn.Flatten(), math.prod(shape)
-    last = colours_last(shape)
-    sides = list(shape[-3:-1] if last else shape[-2:])
+    last, sides = colours_last(shape), list(_sides(shape))
     channels = math.prod(shape) // math.prod(sides)
     parts: list[nn.Module] = [ChannelsFirst(last, channels)]
     for out, kernel, stride in layers.convolutions:
@@ -382,7 +376,12 @@ class ChannelsFirst(nn.Module):
         """Return images of shape (B, channels, height, width)."""
         if self._last:
             images = images.movedim(-1, -3)
-        return images.reshape(len(images), self._channels, *images.shape[-2:])
+        return images.reshape(-1, self._channels, *images.shape[-2:])
+
+
+def _sides(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the height and width of an image."""
+    return shape[-3:-1] if colours_last(shape) else shape[-2:]
 
 
 def head(width: int, hidden: int, outputs: int) -> nn.Module:

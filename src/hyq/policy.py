@@ -79,7 +79,13 @@ class Policy:
             if leaf.dtype.kind == "f" and not np.isfinite(leaf).all():
                 raise HyqError("the observation has NaN or infinite entries")
         factor = self.preprocessing.downsample
-        prepared = tree_map(lambda leaf: np.ascontiguousarray(downsample(leaf, factor)), rows)
+        prepared = tree_map(
+            lambda leaf, space: np.ascontiguousarray(
+                downsample(leaf, factor), space.dtype if space.dtype.kind == "f" else None
+            ),
+            rows,
+            space_tree(self._stacked_space),
+        )
         with torch.inference_mode():
             found = self.network.eval()(tree_map(torch.from_numpy, prepared))
         scores: FloatArray = found.float().cpu().numpy()
@@ -152,11 +158,13 @@ class Policy:
         rows = torch.export.Dim("rows")
         names = list(example) if isinstance(example, Mapping) else ["observation"]
         with warnings.catch_warnings():
-            # The exporter calls deprecated parts of PyTorch itself.
+            # The exporter calls deprecated parts of PyTorch itself, and warns that the parts of a
+            # dictionary have one number of rows.
             warnings.simplefilter("ignore", FutureWarning)
+            warnings.simplefilter("ignore", UserWarning)
             program = torch.onnx.export(
                 _Graph(self).eval(),
-                (example,),
+                kwargs={"observation": example},  # a dictionary in args would be taken for kwargs
                 input_names=names,
                 output_names=["scores", "action"],
                 dynamic_shapes={"observation": tree_map(lambda _: {0: rows}, example)},

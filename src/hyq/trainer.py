@@ -250,7 +250,8 @@ class Trainer:
 
     def _update(self, offline_only: bool = False) -> None:
         """Take one gradient step on a minibatch of both sources (Algorithm 3, lines 10 and 11)."""
-        config, now = self.config, self.online_steps
+        config = self.config
+        now = self.updates if self.collector is None else self.online_steps
         rng = self._stream("update", self.updates)
         # Reseeded for every update, so that what a network draws, as Dropout does, resumes too.
         seed = int(rng.integers(2**31))

@@ -27,7 +27,7 @@ class OptimizerConfig:
     """Adam, on whatever hardware."""
 
     learning_rate: PiecewiseLinear = schedule(1e-3)
-    """Of Adam, against online steps."""
+    """Of Adam, against online steps, or updates where nothing is acted."""
     adam_epsilon: float = 1e-8
     """Added to the root of Adam's second moments."""
     weight_decay: float = 0.0
@@ -159,8 +159,9 @@ class GradientStep:
     def __call__(self, loss: Loss, agent: Agent, batch: Batch, step: int) -> Updated:
         """Minimise the mean over rows of importance weight times loss."""
         if self._shards is None:
-            # Threads would take random numbers, such as Dropout's, in any order.
-            alone = self._config.threads == 1 or _draws_random_numbers(loss, agent, batch)
+            # Threads would take random numbers, such as Dropout's, in any order, and would change
+            # what a network keeps, such as BatchNorm's statistics, at the same time.
+            alone = self._config.threads == 1 or _has_side_effects(loss, agent, batch)
             self._shards = 1 if alone else self._config.threads
         first, *others = batch.split(self._shards)
         waiting = [self._threads.submit(self._shard, loss, agent, o, len(batch)) for o in others]
@@ -204,12 +205,17 @@ class GradientStep:
         return self._pool
 
 
-def _draws_random_numbers(loss: Loss, agent: Agent, batch: Batch) -> bool:
-    """Tell whether a loss uses PyTorch's random numbers, which this leaves as they were."""
+def _has_side_effects(loss: Loss, agent: Agent, batch: Batch) -> bool:
+    """Tell whether a loss draws random numbers or changes the agent; both are then as they were."""
+    kept = {name: tensor.clone() for name, tensor in agent.state_dict().items()}
     with torch_seed(0):
         before = torch.get_rng_state()
         loss(agent, batch)
-        return not torch.equal(before, torch.get_rng_state())
+        draws = not torch.equal(before, torch.get_rng_state())
+    changes = any(not torch.equal(kept[name], t) for name, t in agent.state_dict().items())
+    if changes:
+        agent.load_state_dict(kept)
+    return draws or changes
 
 
 def build_network(

@@ -37,7 +37,7 @@ from hyq.networks import NetworkFactory
 
 @dataclass(frozen=True)
 class HyQConfig:
-    """The settings of Q-learning; schedules are against online steps."""
+    """The settings of Q-learning; schedules are against online steps, or updates without any."""
 
     gamma: PiecewiseLinear = schedule(0.99)
     """Discount factor. Starting with a short horizon and lengthening it is faster than a long one

@@ -47,7 +47,7 @@ def decode_value(name: str, kind: Any, value: Any) -> Any:
     if origin is tuple:
         return _decode_tuple(name, arguments, value)
     if kind is PiecewiseLinear:
-        return schedule(value)
+        return _decode_schedule(name, value)
     if kind in (int, float):
         value = _decode_number(name, kind, value)
     if not isinstance(value, kind):
@@ -71,7 +71,7 @@ def encode_value(value: Any) -> Any:
     if isinstance(value, PiecewiseLinear):
         if len(value.knots) == 1:
             return value.knots[0][1]
-        return ", ".join(f"{time:g}:{level:g}" for time, level in value.knots)
+        return ", ".join(f"{_brief(time)}:{_brief(level)}" for time, level in value.knots)
     return list(value) if isinstance(value, tuple) else value
 
 
@@ -104,6 +104,19 @@ def _decode_tuple(name: str, arguments: tuple[Any, ...], value: Any) -> tuple[An
     return tuple(
         decode_value(name, kind, part) for kind, part in zip(arguments, value, strict=True)
     )
+
+
+def _brief(number: float) -> str:
+    """Write a number in few digits where they say it exactly."""
+    brief = f"{number:g}"
+    return brief if float(brief) == number else repr(float(number))
+
+
+def _decode_schedule(name: str, value: Any) -> PiecewiseLinear:
+    try:
+        return schedule(value)
+    except (TypeError, ValueError):
+        raise HyqError(f"{name} must be a number or a schedule, got {value!r}") from None
 
 
 def _decode_number(name: str, kind: Any, value: Any) -> Any:

@@ -55,11 +55,11 @@ def _bound(bound: Any) -> Any:
     values = np.asarray(bound, np.float64)
     if (values == values.flat[0]).all():
         return _text(float(values.flat[0]))
-    return (
-        [_text(v) for v in values.reshape(-1).tolist()]
-        if values.ndim == 1
-        else [_bound(row) if row.ndim else _text(float(row)) for row in values]
-    )
+    return _nested(values.tolist())
+
+
+def _nested(values: Any) -> Any:
+    return [_nested(part) for part in values] if isinstance(values, list) else _text(values)
 
 
 def _text(value: float) -> float | str:

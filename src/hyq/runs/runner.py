@@ -153,9 +153,13 @@ def resume(
     manifest = directory.manifest
     spec = RunSpec.decoded(manifest["spec"])
     check_settings(out, manifest, spec)
-    missing = manifest["objects"].keys() - objects.described().keys()
+    given: dict[str, str] = dict(manifest["objects"])
+    missing = given.keys() - objects.described().keys()
+    if manifest["dataset"] and not spec.data and objects.dataset is None:
+        given["data"] = "hyq.data.dataset:Dataset"
+        missing |= {"data"}
     if missing:
-        named = ", ".join(f"{name} ({manifest['objects'][name]})" for name in sorted(missing))
+        named = ", ".join(f"{name} ({given[name]})" for name in sorted(missing))
         raise HyqError(
             f"{out} was started from Python with its own {named}: resume it with hyq.resume(path, "
             f"{', '.join(f'{name}=...' for name in sorted(missing))})"
@@ -183,6 +187,14 @@ class _Run:
     def __init__(self, spec: RunSpec, objects: Objects) -> None:
         self.spec, self._opened = spec, ExitStack()
         self._began = time.perf_counter()
+        try:
+            self._build(objects)
+        except BaseException:
+            self._opened.close()
+            raise
+
+    def _build(self, objects: Objects) -> None:
+        spec = self.spec
         about, configs = ALGORITHMS[spec.algorithm], spec.configs
         if not about.uses_data and (spec.data or objects.dataset):
             raise HyqError(f"{spec.algorithm} does not use offline data: leave it out")
@@ -222,6 +234,8 @@ class _Run:
                 loss=objects.loss,
                 offline_share=objects.offline_share,
             )
+        if self._is_over():
+            raise HyqError("nothing to learn: give online_steps, or data and pretraining")
         observation_space, action_space = env.single_observation_space, env.single_action_space
         assert isinstance(action_space, gym.spaces.Discrete)  # or the agent had raised
         self._spaces = observation_space, action_space
@@ -287,12 +301,11 @@ class _Run:
             summary = evaluator.summary(report, elapsed) if over or solved else None
             if summary and directory:
                 self.policy(evaluator.last).save(directory.path / "last")
+                directory.finish(summary)
             due = time.perf_counter() - last_saved >= checkpoint_seconds
             if checkpoint and directory and (directory.keeps_checkpoint if summary else due):
                 checkpoint.save(training, evaluator.state(elapsed, report.number))
                 last_saved = time.perf_counter()
-            if summary and directory:
-                directory.finish(summary)
             yield Progress(row, evaluator.policy, summary)
             if summary:
                 return

@@ -1,0 +1,952 @@
+"""What every algorithm must do: one seed one run, exact resume, honest settings, exact values."""
+
+import itertools
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from torch import Tensor, nn
+
+from hyq import losses
+from hyq.agents.base import Loss, OptimizerConfig, Updated
+from hyq.agents.hyq_dqn import HyQConfig, hyq_loss
+from hyq.algorithms import ALGORITHMS, PRESETS, build, configure, setting_groups
+from hyq.collector import VectorEnv
+from hyq.core.errors import HyqError
+from hyq.core.schedules import PiecewiseLinear, schedule
+from hyq.core.seeding import Streams
+from hyq.core.trees import Tree, leaves
+from hyq.core.types import Array
+from hyq.data.dataset import Dataset, Episode
+from hyq.data.sampler import Batch
+from hyq.networks import QNetwork
+from hyq.trainer import OfflineConfig, OnlineConfig, Report, ReturnConfig, Trainer, TrainerConfig
+from tests.fqi.chain import GAMMA, Chain, chain_logs, optimal_q
+
+EVERY = list(ALGORITHMS)
+ACTING = [name for name, about in ALGORITHMS.items() if about.acts]
+OFFLINE = [name for name, about in ALGORITHMS.items() if not about.acts]
+WITH_VALUES = [name for name in EVERY if name != "bc"]
+SMALL: dict[str, Any] = {
+    "online_steps": 60,
+    "pretraining": 10,
+    "updates": 34,
+    "num_envs": 2,
+    "update_every": 2,
+    "learning_starts": 12,
+    "buffer_size": 60,
+    "batch_size": 8,
+    "hidden": (8,),
+    "report_every": 16,
+    "target_update_every": 6,
+    "gamma": 0.9,
+    "epsilon": 0.5,
+    "fixed_epsilon_envs": 1,
+}
+DATA = chain_logs(30, 0.6)
+STATES = np.eye(5, dtype=np.float32)[:4]
+
+
+def envs(make: Callable[[], gym.Env[Any, Any]], count: int) -> VectorEnv:
+    return SyncVectorEnv([make] * count, autoreset_mode=AutoresetMode.DISABLED)
+
+
+class DictChain(Chain):
+    """The chain with its state in one entry and the remaining time in another."""
+
+    observation_space = gym.spaces.Dict(  # type: ignore[assignment]
+        {
+            "state": gym.spaces.Box(0.0, 1.0, (5,), np.float32),
+            "clock": gym.spaces.Box(0, 9, (1,), np.uint8),
+        }
+    )
+
+    def _observe(self) -> Any:
+        return {"state": super()._observe(), "clock": np.array([self._time], np.uint8)}
+
+
+def dict_data() -> Dataset:
+    def with_clock(episode: Episode) -> Episode:
+        clock = np.arange(len(episode.action) + 1, dtype=np.uint8)[:, None]
+        return replace(episode, observation={"state": episode.observation, "clock": clock})
+
+    return Dataset.of((with_clock(episode) for episode in DATA), {})
+
+
+def made(
+    algorithm: str,
+    seed: int = 0,
+    *,
+    env: Callable[[], gym.Env[Any, Any]] = Chain,
+    data: Dataset = DATA,
+    network: Any = None,
+    loss: Loss | str | None = None,
+    offline_share: Any = None,
+    **settings: Any,
+) -> Trainer:
+    """Build an algorithm with small settings, as far as it has them."""
+    has = setting_groups(algorithm)
+    if isinstance(loss, str):
+        settings["loss"], loss = loss, None
+    given = {name: value for name, value in SMALL.items() if name in has} | settings
+    configs, about = configure(algorithm, "default", given), ALGORITHMS[algorithm]
+    count = configs.get(OnlineConfig).num_envs if about.acts else 1
+    return build(
+        algorithm,
+        configs,
+        envs(env, count),
+        data if about.uses_data else None,
+        Streams(seed),
+        network=network,
+        loss=loss,
+        offline_share=offline_share,
+    )
+
+
+def copied(state: Mapping[str, Array]) -> dict[str, Array]:
+    return {name: np.array(array) for name, array in state.items()}
+
+
+def exported(trainer: Trainer) -> dict[str, Array]:
+    return {} if trainer.buffer is None else trainer.buffer.export(0 * trainer.buffer.written)
+
+
+Finished = tuple[dict[str, Array], list[Report]]
+
+
+def finished(trainer: Trainer, reports: list[Report]) -> Finished:
+    """Everything that two equal runs must agree on, to the bit."""
+    state = copied(trainer.state())
+    buffer = {f"buffer.{name}": array for name, array in exported(trainer).items()}
+    return state | buffer, [replace(report, seconds={}) for report in reports]
+
+
+def whole(make: Callable[[], Trainer]) -> Finished:
+    trainer = make()
+    return finished(trainer, list(trainer.run()))
+
+
+def interrupted(make: Callable[[], Trainer], after: int) -> Finished:
+    """Stop after some steps, wherever that is, and let a fresh trainer end the run."""
+    first, steps = make(), itertools.count()
+    reports = list(first.run(lambda: next(steps) >= after))
+    state, buffer = copied(first.state()), copied(exported(first))
+    assert first.updates + first.online_steps > 0
+    second = make()
+    if second.buffer is not None:
+        second.buffer.load(buffer)
+    second.load_state(state)
+    later = list(second.run())
+    assert later
+    return finished(second, reports + later)
+
+
+def assert_same(one: Finished, other: Finished) -> None:
+    assert one[0].keys() == other[0].keys()
+    for name, array in one[0].items():
+        np.testing.assert_array_equal(array, other[0][name], err_msg=name)
+    assert one[1] == other[1]
+
+
+def unequal(one: Finished, other: Finished) -> bool:
+    same = one[0].keys() == other[0].keys() and all(
+        np.array_equal(one[0][name], other[0][name]) for name in one[0]
+    )
+    return not same or one[1] != other[1]
+
+
+def weights(found: Finished) -> dict[str, Array]:
+    return {n: a for n, a in found[0].items() if n.startswith("agent.networks") and a.size > 8}
+
+
+@pytest.mark.parametrize("algorithm", EVERY)
+def test_the_seed_decides_everything(algorithm: str) -> None:
+    one = whole(lambda: made(algorithm, seed=1))
+    assert_same(one, whole(lambda: made(algorithm, seed=1)))
+    other = whole(lambda: made(algorithm, seed=2))
+    changed = [n for n, a in weights(one).items() if not np.array_equal(a, weights(other)[n])]
+    assert any("weight" in name for name in changed)
+    if algorithm in ACTING:
+        for name in ("buffer.columns.action", "buffer.frames.observation.frames"):
+            assert not np.array_equal(one[0][name], other[0][name]), name
+    assert one[1]
+    for report in one[1]:
+        assert all(math.isfinite(value) for value in report.metrics.values())
+
+
+@pytest.mark.parametrize("algorithm", EVERY)
+@pytest.mark.parametrize("after", [5, 27])
+def test_an_interrupted_run_ends_as_an_uninterrupted_one(algorithm: str, after: int) -> None:
+    # 5 steps are in the middle of pretraining; 27 are neither at a report nor at a target update.
+    assert_same(
+        whole(lambda: made(algorithm, seed=3)), interrupted(lambda: made(algorithm, seed=3), after)
+    )
+
+
+class WithDropout(nn.Module):
+    """A network of a user's that draws random numbers and keeps running statistics."""
+
+    def __init__(self, observation_space: Any, action_space: Any) -> None:
+        super().__init__()
+        inputs = sum(int(np.prod(space.shape)) for space in leaves(observation_space))
+        self.layers = nn.Sequential(
+            nn.Linear(inputs, 8),
+            nn.BatchNorm1d(8),
+            nn.ReLU(),
+            nn.Dropout(0.5),
+            nn.Linear(8, action_space.n),
+        )
+
+    def forward(self, observation: Tree) -> Tensor:
+        parts = [leaf.float().flatten(1) for leaf in leaves(observation)]
+        values: Tensor = self.layers(torch.cat(parts, -1))
+        return values
+
+
+def doubled_loss(agent: Any, batch: Batch) -> tuple[Tensor, Tensor]:
+    loss, error = hyq_loss(agent, batch)
+    return 2 * loss + torch.rand(len(batch)), error
+
+
+VARIANTS: dict[str, dict[str, Any]] = {
+    "dropout": {"network": WithDropout},
+    "dropout on two threads": {"network": WithDropout, "threads": 2},
+    "loss": {"loss": doubled_loss},
+    "dictionaries": {"env": DictChain, "data": dict_data()},
+    "uniform": {"priority_offline": (0.0, 1e-3), "priority_online": (0.0, 1e-3)},
+    "n-step": {"n_step": 3, "n_step_offline": 2},
+    "threads": {"threads": 2},
+    "stacked": {"frame_stack": 3, "mix": "bernoulli"},
+    "repeats": {"random_action_repeat": 6, "gamma": "0:0.5, 40:0.9", "cql_weight": "0:1, 40:0"},
+    "full": {"buffer_size": 20},
+    "share": {"offline_share": lambda size, step, rng: int(rng.integers(size))},
+}
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_variants_resume_exactly(variant: str) -> None:
+    def make() -> Trainer:
+        return made("hyq", **VARIANTS[variant])
+
+    assert_same(whole(make), interrupted(make, 27))
+
+
+@pytest.mark.parametrize("algorithm", ["iql", "bc"])
+def test_dropout_resumes_exactly_offline(algorithm: str) -> None:
+    def make() -> Trainer:
+        return made(algorithm, network=WithDropout)
+
+    one = whole(make)
+    assert_same(one, interrupted(make, 20))
+    assert unequal(one, whole(lambda: made(algorithm)))
+
+
+def test_two_threads_learn_as_one_does() -> None:
+    one, two = (whole(lambda n=n: made("dqfd", threads=n)) for n in (1, 2))  # type: ignore[misc]
+    first = {n: a for n, a in weights(one).items() if a.dtype == np.float32}
+    for name, array in first.items():
+        np.testing.assert_allclose(array, two[0][name], atol=1e-4, err_msg=name)
+    assert [report.updates for report in one[1]] == [report.updates for report in two[1]]
+
+
+@dataclass
+class Spy:
+    """Keeps every minibatch that an agent learns from, and what came of it."""
+
+    trainer: Trainer
+
+    def __post_init__(self) -> None:
+        self.batches: list[Batch] = []
+        self.steps: list[int] = []
+        self.updated: list[Updated] = []
+        self.renewed: list[int] = []
+        update = self.trainer.agent.update
+
+        def spied(batch: Batch, step: int) -> Updated:
+            self.batches.append(batch)
+            self.steps.append(step)
+            self.updated.append(update(batch, step))
+            if self.target_is_network():
+                self.renewed.append(len(self.batches))
+            return self.updated[-1]
+
+        self.trainer.agent.update = spied  # type: ignore[method-assign]
+
+    def target_is_network(self) -> bool:
+        agent: Any = self.trainer.agent
+        if not hasattr(agent, "target"):
+            return False
+        network = agent.q if hasattr(agent, "q") else agent.network
+        pairs = zip(network.parameters(), agent.target.parameters(), strict=True)
+        return all(torch.equal(one, other) for one, other in pairs)
+
+
+@pytest.mark.parametrize("algorithm", WITH_VALUES)
+def test_the_target_network_is_renewed_in_its_period(algorithm: str) -> None:
+    trainer = made(algorithm, target_update_every=6)
+    spy = Spy(trainer)
+    list(trainer.run())
+    # Where the agent acts, six online steps are three updates.
+    period = 3 if algorithm in ACTING else 6
+    assert spy.renewed == list(range(period, trainer.updates + 1, period))
+    assert len(spy.renewed) > 3
+    last = spy.updated[-1]
+    assert last.loss.shape == last.td_error.shape == (8,)
+
+
+def test_a_target_period_is_at_least_one_update() -> None:
+    trainer = made("hyq", target_update_every=1, update_every=4)
+    spy = Spy(trainer)
+    list(trainer.run())
+    assert spy.renewed == list(range(1, trainer.updates + 1))
+
+
+@pytest.mark.parametrize(
+    ("num_envs", "update_every", "learning_starts"),
+    [(1, 1, 0), (2, 1, 0), (2, 1, 1), (3, 2, 7), (2, 3, 5), (4, 16, 0), (8, 4, 10), (3, 3, 9)],
+)
+def test_updates_are_due_for_every_so_many_steps(
+    num_envs: int, update_every: int, learning_starts: int
+) -> None:
+    trainer = made(
+        "hyq",
+        num_envs=num_envs,
+        update_every=update_every,
+        learning_starts=learning_starts,
+        buffer_size=200,
+    )
+    spy = Spy(trainer)
+    list(trainer.run())
+    expected = [0] * 10  # pretraining
+    for now in range(num_envs, 60, num_envs):
+        if now >= learning_starts:
+            due = [t for t in range(now - num_envs + 1, now + 1) if t % update_every == 0]
+            expected += [now] * len(due)
+    assert spy.steps == expected
+    assert trainer.updates == len(expected) == int(trainer.agent.updates)
+    assert trainer.online_steps == math.ceil(60 / num_envs) * num_envs
+
+
+def test_pretraining_is_offline_and_the_rest_holds_its_share() -> None:
+    trainer = made("hyq", beta=0.25)
+    spy = Spy(trainer)
+    reports = list(trainer.run())
+    rows = [int(batch.offline.sum()) for batch in spy.batches]
+    assert rows == [8] * 10 + [2] * (len(rows) - 10)
+    assert len(rows) > 25
+    assert reports[0].metrics["offline_share"] == 1.0
+    assert reports[-1].metrics["offline_share"] == 0.25
+    assert "td_online" not in reports[0].metrics
+
+
+@pytest.mark.parametrize("algorithm", WITH_VALUES)
+def test_discounts_follow_the_schedule_of_gamma(algorithm: str) -> None:
+    gamma = PiecewiseLinear(((0, 0.5), (60, 0.9)))
+    settings = {n: 1 for n in ("n_step", "n_step_offline") if n in setting_groups(algorithm)}
+    if algorithm in ACTING:
+        settings |= {"epsilon": 1, "fixed_epsilon_envs": 0}
+    trainer = made(algorithm, gamma=gamma, **settings)
+    spy = Spy(trainer)
+    list(trainer.run())
+    for batch, step in zip(spy.batches, spy.steps, strict=True):
+        assert set(batch.discount.tolist()) <= {0.0, float(np.float32(gamma(step)))}
+    assert any(0.0 in batch.discount for batch in spy.batches)
+    assert (max(spy.steps) > 50) == (algorithm in ACTING)
+
+
+@pytest.mark.parametrize("algorithm", EVERY)
+def test_schedules_are_read_at_the_online_step_or_update(algorithm: str) -> None:
+    learning_rate = PiecewiseLinear(((0, 1e-3), (60, 1e-4)))
+    trainer = made(algorithm, learning_rate=learning_rate)
+    spy = Spy(trainer)
+    rates: list[float] = []
+    [adam] = trainer.agent.optimizers().values()
+    adam.register_step_pre_hook(lambda *_: rates.append(adam.param_groups[0]["lr"]))
+    list(trainer.run())
+    assert rates == [learning_rate(step) for step in spy.steps]
+    if algorithm in OFFLINE:
+        assert spy.steps == list(range(34))
+    if hasattr(trainer.agent, "step"):
+        assert trainer.agent.step == spy.steps[-1]
+
+
+@pytest.mark.parametrize("algorithm", ["hyq", "cql"])
+def test_the_penalty_follows_its_schedule(algorithm: str) -> None:
+    at_first = PiecewiseLinear(((0, 1.0), (20, 0.0)))
+    trainer = made(algorithm, cql_weight=at_first)
+    spy = Spy(trainer)
+    list(trainer.run())
+    for batch, step, updated in zip(spy.batches, spy.steps, spy.updated, strict=True):
+        penalised = updated.loss - losses.huber_loss(updated.td_error)
+        assert (penalised[batch.offline] > 1e-4).all() == (step < 20)
+        assert not penalised[~batch.offline].any()
+
+
+@pytest.mark.parametrize("algorithm", EVERY)
+def test_errors_are_reported_by_source_and_without_their_sign(algorithm: str) -> None:
+    trainer = made(algorithm, report_every=1000)
+    spy = Spy(trainer)
+    *_, last = trainer.run()
+    mine = [
+        (batch, updated)
+        for batch, step, updated in zip(spy.batches, spy.steps, spy.updated, strict=True)
+        if step > 0 or algorithm in OFFLINE
+    ]
+    for name, offline in (("td_offline", True), ("td_online", False)):
+        errors = [updated.td_error[batch.offline == offline].abs() for batch, updated in mine]
+        if sum(len(error) for error in errors):
+            mean = float(torch.cat(errors).mean())
+            assert last.metrics[name] == pytest.approx(mean, rel=1e-5)
+        else:
+            assert name not in last.metrics
+    loss = torch.cat([updated.loss for _, updated in mine]).mean()
+    assert last.metrics["loss"] == pytest.approx(float(loss), rel=1e-5)
+    norm = np.mean([float(updated.gradient_norm) for _, updated in mine])
+    assert last.metrics["gradient_norm"] == pytest.approx(norm, rel=1e-5)
+
+
+@pytest.mark.parametrize("algorithm", EVERY)
+def test_priorities_follow_the_errors_where_there_are_any(algorithm: str) -> None:
+    trainer = made(algorithm)
+    spy = Spy(trainer)
+    list(trainer.run())
+    for source in (trainer.sampler.offline, trainer.sampler.online):
+        if source is not None:
+            priority = source.buffer.priorities()
+            assert (set(priority[priority > 0]) != {1.0}) == (source.exponent > 0)
+    lightest = min(float(batch.weight.min()) for batch in spy.batches)
+    sources = (trainer.sampler.offline, trainer.sampler.online)
+    assert (lightest < 1) == any(s is not None and s.exponent > 0 for s in sources)
+    uniform = {"iql", "cql", "bc"}
+    assert all(s is None or (s.exponent == 0) == (algorithm in uniform) for s in sources)
+
+
+def test_reports_come_at_their_period_and_at_the_end() -> None:
+    reports = list(made("hyq").run())
+    assert [report.number for report in reports] == list(range(1, len(reports) + 1))
+    assert [r.online_steps for r in reports] == [0, 16, 32, 48, 60]
+    assert reports[0].updates == 10
+    reports = list(made("bc", report_every=10).run())
+    assert [r.updates for r in reports] == [10, 20, 30, 34]
+    assert {r.online_steps for r in reports} == {0}
+    assert [r.updates for r in made("hyq", pretraining=8, report_every=4).run()][:2] == [4, 8]
+    passed = made("dqn", num_envs=3, report_every=10, online_steps=30)
+    assert [r.online_steps for r in passed.run()] == [12, 21, 30]
+
+
+def test_reports_count_episodes_and_compare_predictions_with_returns() -> None:
+    trainer = made("dqn", learning_starts=10_000, epsilon=1.0, fixed_epsilon_envs=0)
+    reports = list(trainer.run())
+    predicted = trainer._scores(STATES).max(axis=1)
+    seen = 0
+    for report in reports:
+        returns = [total * 0.9 ** (length - 1) for _, total, length in report.episodes]
+        if returns:
+            seen += len(returns)
+            assert report.metrics["start_return"] == pytest.approx(np.mean(returns))
+            assert predicted.min() - 1e-6 < report.metrics["start_q"] < predicted.max() + 1e-6
+        assert report.updates == 0
+    lengths = sum(length for report in reports for *_, length in report.episodes)
+    assert 60 - 2 * 4 <= lengths <= 60
+    assert seen > 10
+    assert all(0 < step <= 60 for report in reports for step, _, _ in report.episodes)
+
+
+class Lives(Chain):
+    """The chain with a life lost in every second step, and two rewards on the way."""
+
+    def reset(self, **given: Any) -> tuple[Array, dict[str, Any]]:
+        return super().reset(**given)[0], {"lives": 9}
+
+    def step(self, action: Any) -> tuple[Array, float, bool, bool, dict[str, Any]]:
+        seen, reward, terminated, truncated, _ = super().step(action)
+        return seen, reward + 3.0, terminated, truncated, {"lives": 9 - self._time // 2}
+
+
+@pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
+def test_a_lost_life_costs_a_share_of_the_value(share: float) -> None:
+    trainer = made(
+        "dqn",
+        env=Lives,
+        life_loss_discount=share,
+        num_envs=1,
+        report_every=1,
+        fixed_epsilon_envs=0,
+        epsilon=1,
+    )
+    spy = Spy(trainer)
+    assert trainer.collector is not None
+    receive, outcomes = trainer.collector.receive, []
+
+    def watched() -> Any:
+        outcomes.append(receive())
+        return outcomes[-1]
+
+    trainer.collector.receive = watched  # type: ignore[method-assign]
+    worth, total, checked = 1.0, 0.0, 0
+    for report in trainer.run():
+        outcome = outcomes[-1]
+        total += worth * float(outcome.reward[0])
+        worth *= 0.9 * (share if outcome.life_lost[0] else 1.0)
+        if report.episodes:
+            assert report.metrics["start_return"] == pytest.approx(total)
+            checked += report.episodes[0][2] > 2
+            worth, total = 1.0, 0.0
+    assert checked
+    discounts = np.unique(np.concatenate([b.discount.numpy() for b in spy.batches]).round(5))
+    assert set(discounts) == {np.float32(x) for x in (0.0, round(0.9 * share, 5), 0.9)}
+
+
+def test_rewards_are_compressed_for_learning_and_reported_raw() -> None:
+    trainer = made("hyq", reward="signed-log", epsilon=1, fixed_epsilon_envs=0)
+    spy = Spy(trainer)
+    reports = list(trainer.run())
+    rewards = np.unique(np.concatenate([batch.reward.numpy() for batch in spy.batches]))
+    assert set(rewards) == {0.0, np.float32(math.log(2))}
+    assert {total for report in reports for _, total, _ in report.episodes} == {0.0, 1.0}
+    scaled = ReturnConfig(reward="signed-log").scaled(np.array([-3.0, 0.0, 1.0]))
+    np.testing.assert_allclose(scaled, [-math.log(4), 0.0, math.log(2)])
+
+
+@pytest.mark.parametrize("ends", [False, True])
+def test_truncated_data_may_be_taken_for_an_end(ends: bool) -> None:
+    never = chain_logs(20, 0.0)  # no reward, no termination
+    trainer = made("offline-dqn", data=never, truncation_terminates=ends)
+    spy = Spy(trainer)
+    list(trainer.run())
+    assert any(bool((batch.discount == 0).any()) for batch in spy.batches) == ends
+
+
+@pytest.mark.parametrize("start", [0, 5])
+def test_actions_are_counted_from_zero_inside(start: int) -> None:
+    trainer = made("hyq", env=lambda: Chain(start), data=chain_logs(20, 0.5, start))
+    spy = Spy(trainer)
+    list(trainer.run())
+    for offline in (True, False):
+        actions = torch.cat([b.action[b.offline == offline] for b in spy.batches])
+        assert set(actions.tolist()) == {0, 1}
+
+
+def test_a_loss_of_the_users_own_decides_what_is_learned() -> None:
+    def still(agent: Any, batch: Batch) -> tuple[Tensor, Tensor]:
+        q = losses.chosen(agent.network(batch.observation), batch.action)
+        assert batch.one_step is not None
+        return 0.0 * q, torch.full((len(batch),), 0.25)
+
+    trainer = made("hyq", loss=still)
+    reports = list(trainer.run())
+    assert {report.metrics["gradient_norm"] for report in reports} == {0.0}
+    assert {report.metrics["td_offline"] for report in reports} == {0.25}
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda agent, batch: (torch.zeros(()), torch.zeros(8)),
+        lambda agent, batch: (torch.zeros(8), torch.zeros(8, 1)),
+    ],
+)
+def test_a_loss_with_other_shapes_raises(wrong: Loss) -> None:
+    with pytest.raises(HyqError, match=r"two tensors of shape \(8,\)"):
+        list(made("hyq", loss=wrong).run())
+
+
+def test_the_gradient_is_the_weighted_mean_clipped() -> None:
+    trainer = made("hyq", max_gradient_norm=1e-3, learning_rate=0.5, adam_epsilon=1.0)
+    spy = Spy(trainer)
+    agent = trainer.agent
+    before = [p.detach().clone() for p in agent.network.parameters()]
+    run = trainer.run(lambda: len(spy.batches) == 1)
+    list(run)
+    [batch], [updated] = spy.batches, spy.updated
+    fresh = made("hyq", max_gradient_norm=1e-3).agent
+    loss, _ = hyq_loss(fresh, batch)
+    gradients = torch.autograd.grad(
+        (batch.weight * loss).sum() / 8, list(fresh.network.parameters())
+    )
+    norm = torch.cat([g.flatten() for g in gradients]).norm()
+    assert float(updated.gradient_norm) == pytest.approx(float(norm), rel=1e-5)
+    assert norm > 2e-3
+    for start, now, gradient in zip(before, agent.network.parameters(), gradients, strict=True):
+        clipped = gradient * 1e-3 / norm
+        # Adam's first step is lr g / (|g| + eps).
+        torch.testing.assert_close(
+            now.detach() - start, -0.5 * clipped / (clipped.abs() + 1.0), atol=1e-7, rtol=1e-3
+        )
+
+
+@pytest.mark.parametrize("algorithm", ["hyq", "cql", "bc", "iql"])
+def test_learning_that_diverges_is_stopped(algorithm: str) -> None:
+    trainer = made(algorithm, learning_rate=1e25)
+    with pytest.raises(HyqError, match=r"diverged.*learning_rate"), np.errstate(all="ignore"):
+        list(trainer.run())
+
+
+def test_a_gradient_that_explodes_where_the_errors_do_not_ends_the_run() -> None:
+    def exploding(agent: Any, batch: Batch) -> tuple[Tensor, Tensor]:
+        q = losses.chosen(agent.network(batch.observation), batch.action)
+        return q * math.inf, q.detach()
+
+    with pytest.raises(HyqError, match="diverged"), np.errstate(all="ignore"):
+        next(made("hyq", loss=exploding, report_every=1).run())
+
+
+# Settings
+
+
+ALTERNATIVES: dict[str, Any] = {
+    "adam_epsilon": 1e-3,
+    "batch_size": 9,
+    "beta": 0.25,
+    "buffer_size": 20,
+    "cql_weight": 0.5,
+    "double": False,
+    "dueling": False,
+    "epsilon": "0:1, 30:0.7",
+    "expectile": 0.9,
+    "fixed_epsilon": 0.9,
+    "fixed_epsilon_envs": 2,
+    "frame_stack": 2,
+    "gamma": 0.5,
+    "hidden": (7,),
+    "importance": 1.0,
+    "learning_rate": "0:1e-2, 30:1e-3",
+    "learning_starts": 30,
+    "loss": "squared",
+    "margin": 0.1,
+    "margin_weight": 0.5,
+    "max_gradient_norm": 0.01,
+    "mix": "bernoulli",
+    "n_step": 3,
+    "n_step_offline": 3,
+    "n_step_weight": 0.25,
+    "num_envs": 3,
+    "online_steps": 40,
+    "precision": "bfloat16",
+    "pretraining": 5,
+    "priority_offline": [0.1, 1e-2],
+    "priority_online": [0.1, 1e-2],
+    "random_action_repeat": 5,
+    "report_every": 7,
+    "reward": "signed-log",
+    "target_update_every": 4,
+    "temperature": 1.0,
+    "truncation_terminates": True,
+    "update_every": 3,
+    "updates": 20,
+    "value_range": [-0.01, 0.01],
+    "weight_decay": 0.1,
+}
+"""Another value of every setting that changes what happens in the chain."""
+ELSEWHERE = {
+    "device": "meta",
+    "downsample": 2,
+    "life_loss_discount": 0.5,
+    "network": "small",
+    "standardise_pixels": True,
+    "threads": 2,
+}
+"""Settings that change nothing here: the chain has no images and no lives."""
+ALL_SETTINGS = sorted({name for algorithm in EVERY for name in setting_groups(algorithm)})
+
+
+def test_every_setting_has_another_value_here() -> None:
+    assert sorted({**ALTERNATIVES, **ELSEWHERE}) == ALL_SETTINGS
+
+
+@pytest.mark.parametrize("name", ALTERNATIVES)
+def test_a_setting_changes_what_happens(name: str) -> None:
+    [algorithm, *_] = [a for a in ("dqfd", "iql", "cql") if name in setting_groups(a)]
+    # A network that moves fast prefers other actions than its target, as double Q-learning sees.
+    base: dict[str, Any] = {"learning_rate": 0.03}
+    if algorithm == "dqfd":
+        base |= {"n_step": 1, "n_step_offline": 1}
+    usual = whole(lambda: made(algorithm, **base))
+    assert unequal(usual, whole(lambda: made(algorithm, **base | {name: ALTERNATIVES[name]})))
+
+
+@pytest.mark.parametrize("algorithm", EVERY)
+def test_settings_decode_or_raise(algorithm: str) -> None:
+    groups, usual = setting_groups(algorithm), configure(algorithm).encoded()
+    assert usual.keys() == groups.keys()
+    for name in ALL_SETTINGS:
+        value = {**ALTERNATIVES, **ELSEWHERE}[name]
+        if name not in groups:
+            with pytest.raises(HyqError, match=f"{algorithm} does not use the setting '{name}'"):
+                configure(algorithm, settings={name: value})
+            continue
+        changed = configure(algorithm, settings={name: value}).encoded()
+        assert changed[name] != usual[name], name
+        assert {n: v for n, v in changed.items() if n != name} == {
+            n: v for n, v in usual.items() if n != name
+        }
+        assert configure(algorithm, settings={name: changed[name]}).encoded() == changed
+        with pytest.raises(HyqError):
+            configure(algorithm, settings={name: {"a": 1}})
+    assert configure(algorithm, settings=usual).encoded() == usual
+    with pytest.raises(HyqError, match="unknown setting 'batchsize': leave it out"):
+        configure(algorithm, settings={"batchsize": 3})
+
+
+@pytest.mark.parametrize("algorithm", EVERY)
+@pytest.mark.parametrize("preset", PRESETS)
+def test_presets_are_for_every_algorithm(algorithm: str, preset: str) -> None:
+    found = configure(algorithm, preset).encoded()
+    own = ALGORITHMS[algorithm].defaults
+    for name, value in PRESETS[preset].items():
+        if name in found and name not in own:
+            expected = configure(algorithm, settings={name: value}).encoded()
+            assert found[name] == expected[name], name
+    for name, value in own.items():
+        assert found[name] == configure(algorithm, settings={name: value}).encoded()[name]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"update_every": 0}, "update_every must be at least 1, got 0"),
+        ({"batch_size": 0}, "batch_size must be at least 1"),
+        ({"report_every": 0}, "report_every must be at least 1"),
+        ({"n_step": 0}, "n_step must be at least 1"),
+        ({"n_step_offline": 0}, "n_step_offline must be at least 1"),
+        ({"num_envs": 0}, "num_envs must be at least 1"),
+        ({"buffer_size": 0}, "buffer_size must be at least 1"),
+        ({"frame_stack": 0}, "frame_stack must be at least 1"),
+        ({"downsample": 0}, "downsample must be at least 1"),
+        ({"random_action_repeat": 0}, "random_action_repeat must be at least 1"),
+        ({"fixed_epsilon_envs": -1}, "fixed_epsilon_envs must be at least 0"),
+        ({"fixed_epsilon": 1.5}, r"fixed_epsilon must be within \[0, 1\], got 1.5"),
+        ({"online_steps": -1}, "online_steps must be at least 0"),
+        ({"learning_starts": -1}, "learning_starts must be at least 0"),
+        ({"pretraining": -1}, "pretraining must be at least 0"),
+        ({"target_update_every": 0}, "target_update_every must be at least 1"),
+        ({"beta": 1.5}, r"beta must be within \[0, 1\], got 1.5"),
+        ({"epsilon": -0.1}, r"epsilon must be within \[0, 1\]"),
+        ({"importance": "0:0.4, 10:1.1"}, r"importance must be within \[0, 1\], got 0.4 to 1.1"),
+        ({"gamma": 1.01}, r"gamma must be within \[0, 1\]"),
+        ({"life_loss_discount": 1.01}, r"life_loss_discount must be within \[0, 1\]"),
+        ({"cql_weight": "0:1, 10:-1"}, "cql_weight must be at least 0, got -1 to 1"),
+        ({"priority_online": (0.6, 0.0)}, "priority_online must not be negative"),
+        ({"priority_offline": (-0.6, 0.1)}, "priority_offline must not be negative"),
+        ({"priority_offline": (0.0, -0.1)}, "priority_offline must not be negative"),
+        ({"value_range": (1.0, 1.0)}, "value_range must have its smaller bound first"),
+        ({"loss": "Huber"}, "loss must be one of huber, squared"),
+        ({"reward": "log"}, "reward must be one of raw, signed-log"),
+        ({"mix": "halves"}, "mix must be one of split, bernoulli"),
+        ({"precision": "float16"}, "precision must be one of auto, float32, bfloat16"),
+        ({"adam_epsilon": 0.0}, "adam_epsilon and max_gradient_norm must be positive"),
+        ({"max_gradient_norm": 0.0}, "adam_epsilon and max_gradient_norm must be positive"),
+        ({"weight_decay": -1.0}, "weight_decay not negative"),
+        ({"learning_rate": -1.0}, "learning_rate must not be negative"),
+        ({"threads": 0}, "threads at least 1"),
+        ({"device": "abacus"}, "no device 'abacus' on this machine"),
+        ({"hidden": (8, 0)}, "every layer needs at least one unit"),
+        ({"network": "huge"}, "no network 'huge': choose from auto, mlp"),
+        ({"gamma": None}, "gamma must be"),
+        ({"dueling": 3}, "dueling must be of type bool"),
+    ],
+)
+def test_settings_that_cannot_run_raise(wrong: dict[str, Any], message: str) -> None:
+    with pytest.raises(HyqError, match=message):
+        configure("hyq", settings=wrong)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "wrong", "message"),
+    [
+        ("bc", {"updates": 0}, "updates must be at least 1"),
+        ("iql", {"expectile": 1.0}, "strictly between 0 and 1, got 1.0"),
+        ("iql", {"expectile": 0.0}, "strictly between 0 and 1, got 0.0"),
+        ("iql", {"temperature": -1}, "temperature must be at least 0"),
+        ("iql", {"target_update_every": 0}, "target_update_every must be at least 1"),
+        ("iql", {"gamma": 2}, "gamma must be within"),
+        ("dqfd", {"margin": -1}, "margin must be at least 0"),
+        ("dqfd", {"margin_weight": -1}, "margin_weight must be at least 0"),
+        ("dqfd", {"n_step_weight": -1}, "n_step_weight must be at least 0"),
+        ("dqfd", {"gamma": 2}, "gamma must be within"),
+    ],
+)
+def test_settings_of_an_algorithm_that_cannot_run_raise(
+    algorithm: str, wrong: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(HyqError, match=message):
+        configure(algorithm, settings=wrong)
+
+
+def test_names_that_do_not_exist_raise() -> None:
+    with pytest.raises(HyqError, match="no algorithm 'sarsa': choose from hyq, dqn"):
+        configure("sarsa")
+    with pytest.raises(HyqError, match="no preset 'fast': choose from default"):
+        configure("hyq", "fast")
+
+
+def test_the_papers_preset_is_the_papers_table() -> None:
+    """Its last table, row by row; [a, b] are the ends of a schedule."""
+    configs = configure("hyq", "paper-montezuma")
+    q: HyQConfig = configs.agent
+    optimizer, online = configs.get(OptimizerConfig), configs.get(OnlineConfig)
+    encoded = configs.encoded()
+    ends = {
+        name: (schedule(encoded[name])(0), schedule(encoded[name])(1e9))
+        for name in ("learning_rate", "beta", "epsilon", "importance", "gamma")
+    }
+    assert ends == {
+        "learning_rate": (1e-4, 1e-5),
+        "beta": (0.2, 0.01),
+        "epsilon": (0.25, 0.001),
+        "importance": (0.6, 1.0),
+        "gamma": (0.99, 0.99),
+    }
+    assert configs.get(TrainerConfig).batch_size == 32
+    assert (online.update_every, q.target_update_every, online.buffer_size) == (4, 10_000, 2**20)
+    assert (optimizer.weight_decay, optimizer.max_gradient_norm) == (1e-5, 10.0)
+    assert online.priority_online == (0.4, 1e-3)
+    assert configs.get(OfflineConfig).priority_offline == (1.0, 1e-4)
+    assert (encoded["n_step"], encoded["n_step_offline"], encoded["pretraining"]) == (1, 1, 0)
+    assert q.cql_weight == schedule(0.0)
+
+
+def test_parts_that_do_not_fit_raise_before_any_step() -> None:
+    configs, streams = configure("hyq", settings={"num_envs": 2}), Streams(0)
+    with pytest.raises(HyqError, match="hyq learns from offline data: give some"):
+        build("hyq", configs, envs(Chain, 2), None, streams)
+    with pytest.raises(HyqError, match="num_envs 3, not 2"):
+        build("hyq", configs, envs(Chain, 3), DATA, streams)
+    spaces = Chain.observation_space, gym.spaces.Discrete(2)
+    with pytest.raises(HyqError, match="hyq acts: give an environment"):
+        build("hyq", configs, None, DATA, streams, spaces=spaces)
+    with pytest.raises(HyqError, match="needs an environment, or the spaces"):
+        build("bc", configure("bc"), None, DATA, streams)
+    continuous = gym.spaces.Box(-1, 1, (1,), np.float32)
+    with pytest.raises(HyqError, match="need discrete actions"):
+        build("bc", configure("bc"), None, DATA, streams, spaces=(spaces[0], continuous))
+    with pytest.raises(HyqError, match="fixed_epsilon_envs is more than all 2"):
+        made("dqn", fixed_epsilon_envs=3)
+    trainer = build("bc", configure("bc"), None, DATA, streams, spaces=spaces)
+    assert trainer.collector is None
+    with pytest.raises(HyqError, match="must return a tensor"):
+        made("hyq", network=lambda *_: nn.Linear(5, 3))
+    with pytest.raises(HyqError, match="no parameters to learn"):
+        made("hyq", network=lambda *_: nn.Sequential(nn.Flatten(), Pick()))
+
+
+class Pick(nn.Module):
+    """Takes the first two entries for values."""
+
+    def forward(self, observation: Tensor) -> Tensor:
+        return observation[:, :2]
+
+
+def test_precision_and_defaults_of_the_agent() -> None:
+    assert isinstance(made("hyq").agent.network, QNetwork), "vectors stay in single precision"
+    assert type(made("hyq", precision="bfloat16").agent.network).__name__ == "Autocast"
+
+
+# Learning, against exact values
+
+
+LEARNING: dict[str, Any] = {"batch_size": 32, "hidden": (16,), "report_every": 4000}
+
+
+def q_values(trainer: Trainer) -> Array:
+    return trainer._scores(STATES)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "changes", "start"),
+    [
+        ("hyq", {}, 0),
+        ("hyq", {"loss": "squared", "double": False, "mix": "bernoulli"}, 1),
+        ("dqn", {"priority_online": (0.0, 1e-3), "epsilon": 1.0}, 0),
+    ],
+)
+def test_training_finds_the_exact_values_of_a_chain(
+    algorithm: str, changes: dict[str, Any], start: int
+) -> None:
+    # A third of the episodes is truncated: a value that ended there would be off by far more.
+    settings: dict[str, Any] = {
+        **LEARNING,
+        "online_steps": 8000,
+        "update_every": 4,
+        "target_update_every": 60,
+        "learning_starts": 100,
+        "learning_rate": "0:3e-3, 8000:3e-4",
+        "num_envs": 8,
+        "buffer_size": 8000,
+        "fixed_epsilon_envs": 0,
+        **changes,
+    }
+    trainer = made(
+        algorithm, env=lambda: Chain(start), data=chain_logs(100, 0.5, start), **settings
+    )
+    list(trainer.run())
+    np.testing.assert_allclose(q_values(trainer), optimal_q(), atol=0.05)
+    actor = trainer.actor(np.random.default_rng(0))
+    assert actor(STATES).tolist() == [1] * 4
+
+
+def learned(algorithm: str, rightward: float, **settings: Any) -> Trainer:
+    """Learn from data that goes right with a fixed probability."""
+    given = {"batch_size": 16, "hidden": (16,), "learning_rate": 3e-3, "updates": 1500, **settings}
+    trainer = made(algorithm, data=chain_logs(100, rightward), **given)
+    list(trainer.run())
+    return trainer
+
+
+def test_offline_q_learning_finds_the_exact_values_of_covered_states() -> None:
+    trainer = learned(
+        "offline-dqn", 0.5, updates=3000, learning_rate="0:3e-3, 3000:1e-4", target_update_every=15
+    )
+    np.testing.assert_allclose(q_values(trainer), optimal_q(), atol=0.05)
+
+
+@pytest.mark.parametrize(("quality", "usual"), [(0.8, 1), (0.2, 0)])
+def test_cloning_copies_the_behaviour_be_it_good_or_bad(quality: float, usual: int) -> None:
+    logits = torch.from_numpy(q_values(learned("bc", quality, updates=800)))
+    assert logits.argmax(-1).tolist() == [usual] * 4
+    np.testing.assert_allclose(torch.softmax(logits, -1)[:, 1], quality, atol=0.15)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "quality", "settings"),
+    [
+        ("iql", 0.4, {"expectile": 0.9, "temperature": 10.0}),
+        ("cql", 0.45, {"cql_weight": 0.05}),
+    ],
+)
+def test_what_looks_at_rewards_improves_on_what_was_usual(
+    algorithm: str, quality: float, settings: dict[str, Any]
+) -> None:
+    trainer = learned(algorithm, quality, **settings)
+    assert q_values(trainer).argmax(1).tolist() == [1, 1, 1, 1]
+
+
+def test_conservative_values_of_rare_actions_lie_below_the_exact_ones() -> None:
+    rare = q_values(learned("cql", 0.9))[:, 0]
+    assert (rare < optimal_q()[:, 0] - 0.3).all()
+
+
+def test_the_margin_puts_demonstrated_actions_ahead_by_itself() -> None:
+    trainer = made(
+        "dqfd",
+        data=chain_logs(100, 0.0),  # always left: no reward
+        n_step_weight=0.0,
+        pretraining=500,
+        online_steps=0,
+        batch_size=16,
+        hidden=(16,),
+        learning_rate=3e-3,
+    )
+    list(trainer.run())
+    q = q_values(trainer)
+    assert (q[:, 0] > q[:, 1] + 0.5).all()
+
+
+def test_gamma_of_the_chain_is_that_of_the_settings() -> None:
+    assert SMALL["gamma"] == GAMMA
