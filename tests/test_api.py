@@ -78,7 +78,7 @@ def test_settings_reach_the_run(tmp_path: Path) -> None:
     assert manifest["settings"]["beta"] == "0:0.5, 600:0.1"
     assert manifest["settings"]["loss"] == "squared"
     assert manifest["settings"]["mix"] == "bernoulli"
-    assert manifest["objects"].keys() == {"env"}
+    assert manifest["objects"].keys() == {"env", "data"}
     assert manifest["seed"] == 5
     assert isinstance(policy.network, QNetwork)
     assert policy.network.layers.hidden == (256,)

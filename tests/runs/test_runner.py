@@ -307,7 +307,7 @@ def test_objects_are_given_again(data: str, tmp_path: Path) -> None:
     list(islice(run, 3))
     run.close()  # type: ignore[attr-defined]
     described = RunDirectory.open(tmp_path / "run").manifest["objects"]
-    assert described.keys() == {"env", "network", "offline_share"}
+    assert described.keys() == {"env", "data", "network", "offline_share"}
     assert described["network"].endswith("test_objects_are_given_again.<locals>.network")
     message = (
         r"its own data \(.*\), env \(.*\), network \(.*network\), offline_share \(.*\): resume it "

@@ -155,9 +155,6 @@ def resume(
     check_settings(out, manifest, spec)
     given: dict[str, str] = dict(manifest["objects"])
     missing = given.keys() - objects.described().keys()
-    if manifest["dataset"] and not spec.data and objects.dataset is None:
-        given["data"] = "hyq.data.dataset:Dataset"
-        missing |= {"data"}
     if missing:
         named = ", ".join(f"{name} ({given[name]})" for name in sorted(missing))
         raise HyqError(
