@@ -77,7 +77,7 @@ class Preprocessing:
             space = gym.spaces.Box(0, 1, space.shape, np.int8)
         elif isinstance(space, gym.spaces.MultiDiscrete):
             last = space.start + space.nvec - 1
-            space = gym.spaces.Box(space.start, last, dtype=space.dtype.type)  # type: ignore[arg-type]
+            space = gym.spaces.Box(space.start, last, dtype=space.dtype.type)
         low, high = (
             downsample(bound[None], self.config.downsample)[0] for bound in (space.low, space.high)
         )
