@@ -140,7 +140,7 @@ def test_episodes_come_from_seeds_named_by_environment_and_number() -> None:
     collector, numbers = collecting(seed=4), [0, 0, 0]
     shown = [[float(n)] for n in collector.frame[:, 0]]
     for _, _, outcome in walk(collector, 60):
-        for env in np.flatnonzero(outcome.ended):
+        for env in np.flatnonzero(outcome.ended).tolist():
             numbers[env] += 1
             shown[env].append(float(collector.frame[env, 0]))
     assert min(numbers) > 5
@@ -521,7 +521,7 @@ def test_observations_that_are_no_arrays_raise() -> None:
 
 def explored(steps: int, envs: int = 64, actions: int = 4, **config: Any) -> Array:
     """Return what is done where the greedy action would always be -1."""
-    chances = {n: schedule(v) if n == "epsilon" else v for n, v in config.items()}
+    chances: dict[str, Any] = {n: schedule(v) if n == "epsilon" else v for n, v in config.items()}
     explore = EpsilonGreedy(ExplorationConfig(**chances), envs, actions)
     greedy = np.full(envs, -1)
     rng = np.random.default_rng(0)

@@ -57,6 +57,15 @@ def test_chosen_picks_one_entry_a_row_of_any_shape() -> None:
     close(losses.chosen(stacked, torch.stack([ACTION, ACTION])), [[2.0, 0.0], [20.0, 0.0]])
 
 
+def test_losses_of_all_actions_take_any_number_of_axes() -> None:
+    stacked, taken = torch.stack([Q, 10 * Q, -Q]), torch.stack([ACTION] * 3)
+    penalty = losses.conservative_penalty(stacked, taken)
+    margin = losses.large_margin_loss(stacked, taken, 0.8)
+    for row, q in enumerate(stacked):
+        torch.testing.assert_close(penalty[row], losses.conservative_penalty(q, ACTION))
+        torch.testing.assert_close(margin[row], losses.large_margin_loss(q, ACTION, 0.8))
+
+
 def test_td_learning_by_hand() -> None:
     found = losses.td_learning(
         doubles(1.0, 4.0), doubles(0.5, -1.0), doubles(0.9, 0.0), doubles(2.0, 7.0)

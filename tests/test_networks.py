@@ -124,16 +124,16 @@ MIXED = gym.spaces.Dict(
 
 def test_dictionaries_are_read_part_by_part() -> None:
     network = built(MIXED, SMALL)
-    rows = {"camera": images(5, 42, 42), "arm": {"joint": torch.rand(5, 3)}}
+    rows: dict[str, Any] = {"camera": images(5, 42, 42), "arm": {"joint": torch.rand(5, 3)}}
     q = network(rows)
     assert q.shape == (5, 3)
     assert leaf_paths(MIXED) == ["arm.joint", "camera"]
     for part in ("camera", "joint"):
         changed: dict[str, Any] = {**rows}
         if part == "camera":
-            changed["camera"] = 255 - rows["camera"]  # type: ignore[operator]
+            changed["camera"] = 255 - rows["camera"]
         else:
-            changed["arm"] = {"joint": rows["arm"]["joint"] + 1}  # type: ignore[call-overload]
+            changed["arm"] = {"joint": rows["arm"]["joint"] + 1}
         assert not torch.allclose(network(changed), q), part
     width = (
         3 + built(image_space(42, 42), SMALL).encoder.branches[0](torch.zeros(1, 42, 42)).numel()
@@ -154,7 +154,8 @@ def test_boxes_are_mapped_to_one_around_zero() -> None:
     scaling = InputScaling.of_space(space)
     rows = np.array([[0, -4, 7], [10, 4, 7], [5, 2, 9]], np.float32)
     # An entry that should not change keeps its size.
-    np.testing.assert_allclose(scaled(scaling, rows), [[-1, -1, 0], [1, 1, 0], [0, 0.5, 2]])
+    expected: Any = [[-1, -1, 0], [1, 1, 0], [0, 0.5, 2]]
+    np.testing.assert_allclose(scaled(scaling, rows), expected)
 
 
 @pytest.mark.parametrize(
@@ -171,12 +172,14 @@ def test_boxes_without_sensible_bounds_stay_as_they_are(space: gym.Space[Any]) -
     rows = np.array([[3, -5], [1e4, 0]], np.float32)
     np.testing.assert_array_equal(scaled(InputScaling.of_space(space), rows), rows)
     large = gym.spaces.Box(-999.0, 999.0, (2,), np.float32)
-    assert scaled(InputScaling.of_space(large), np.float32([[999, 0]])).tolist() == [[1, 0]]
+    assert scaled(InputScaling.of_space(large), np.array([[999, 0]], np.float32)).tolist() == [
+        [1, 0]
+    ]
 
 
 def test_pixels_are_mapped_to_the_unit_interval() -> None:
     scaling = InputScaling.of_space(image_space(20, 20))
-    np.testing.assert_allclose(scaled(scaling, np.uint8([[0, 51, 255]])), [[0, 0.2, 1]])
+    np.testing.assert_allclose(scaled(scaling, np.array([[0, 51, 255]], np.uint8)), [[0, 0.2, 1]])
     assert scaling(torch.zeros(1, dtype=torch.uint8)).dtype == torch.float32
 
 
@@ -232,17 +235,18 @@ def test_what_is_scaled_by_data() -> None:
 def test_the_scaling_is_saved_with_the_network() -> None:
     sample = np.array([[1, 2, 3, 4], [3, 6, 3, 0]], np.float32)
     factory = NetworkConfig(hidden=(6,)).factory(lambda _: sample)
-    one, other = factory(VECTOR, ACTIONS), factory(VECTOR, ACTIONS)
+    one: Any = factory(VECTOR, ACTIONS)
+    other = factory(VECTOR, ACTIONS)
     state = one.state_dict()
     assert state["encoder.scalings.0.shift"].tolist() == [2, 4, 3, 2]
     assert state["encoder.scalings.0.scale"].tolist() == [1, 0.5, 1, 0.5]
-    plain = NetworkConfig(hidden=(6,)).factory(None)(VECTOR, ACTIONS)
-    plain.encoder.scalings[0] = InputScaling(np.zeros(4), np.ones(4))  # type: ignore[index, union-attr]
+    plain: Any = NetworkConfig(hidden=(6,)).factory(None)(VECTOR, ACTIONS)
+    plain.encoder.scalings[0] = InputScaling(np.zeros(4), np.ones(4))
     plain.load_state_dict(state)
     rows = torch.randn(3, 4)
     torch.testing.assert_close(plain(rows), one(rows))
     with torch.no_grad():  # networks of one factory share no tensors
-        one.encoder.scalings[0].shift.add_(1.0)  # type: ignore[index, union-attr]
+        one.encoder.scalings[0].shift.add_(1.0)
     assert other.state_dict()["encoder.scalings.0.shift"].tolist() == [2, 4, 3, 2]
 
 

@@ -23,6 +23,7 @@ from hyq.core.schedules import PiecewiseLinear, schedule
 from hyq.core.seeding import Streams
 from hyq.core.trees import Tree, leaves
 from hyq.core.types import Array
+from hyq.data.columns import only_column
 from hyq.data.dataset import Dataset, Episode
 from hyq.data.sampler import Batch
 from hyq.networks import QNetwork
@@ -75,7 +76,9 @@ class DictChain(Chain):
 def dict_data() -> Dataset:
     def with_clock(episode: Episode) -> Episode:
         clock = np.arange(len(episode.action) + 1, dtype=np.uint8)[:, None]
-        return replace(episode, observation={"state": episode.observation, "clock": clock})
+        return replace(
+            episode, observation={"state": only_column(episode.observation), "clock": clock}
+        )
 
     return Dataset.of((with_clock(episode) for episode in DATA), {})
 
@@ -349,7 +352,9 @@ def test_pretraining_is_offline_and_the_rest_holds_its_share() -> None:
 @pytest.mark.parametrize("algorithm", WITH_VALUES)
 def test_discounts_follow_the_schedule_of_gamma(algorithm: str) -> None:
     gamma = PiecewiseLinear(((0, 0.5), (60, 0.9)))
-    settings = {n: 1 for n in ("n_step", "n_step_offline") if n in setting_groups(algorithm)}
+    settings: dict[str, Any] = {
+        n: 1 for n in ("n_step", "n_step_offline") if n in setting_groups(algorithm)
+    }
     if algorithm in ACTING:
         settings |= {"epsilon": 1, "fixed_epsilon_envs": 0}
     trainer = made(algorithm, gamma=gamma, **settings)
@@ -561,12 +566,12 @@ def test_a_loss_with_other_shapes_raises(wrong: Loss) -> None:
 def test_the_gradient_is_the_weighted_mean_clipped() -> None:
     trainer = made("hyq", max_gradient_norm=1e-3, learning_rate=0.5, adam_epsilon=1.0)
     spy = Spy(trainer)
-    agent = trainer.agent
+    agent: Any = trainer.agent
     before = [p.detach().clone() for p in agent.network.parameters()]
     run = trainer.run(lambda: len(spy.batches) == 1)
     list(run)
     [batch], [updated] = spy.batches, spy.updated
-    fresh = made("hyq", max_gradient_norm=1e-3).agent
+    fresh: Any = made("hyq", max_gradient_norm=1e-3).agent
     loss, _ = hyq_loss(fresh, batch)
     gradients = torch.autograd.grad(
         (batch.weight * loss).sum() / 8, list(fresh.network.parameters())

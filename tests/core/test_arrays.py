@@ -63,7 +63,7 @@ def test_another_files_content_raises(tmp_path: Path) -> None:
 
 
 def test_the_digest_is_of_names_types_shapes_and_contents() -> None:
-    base = {"a": np.zeros(4, np.float32), "b": np.ones(2)}
+    base: dict[str, Any] = {"a": np.zeros(4, np.float32), "b": np.ones(2)}
     changes: list[dict[str, Any]] = [
         {"a": np.zeros((2, 2), np.float32)},
         {"a": np.zeros(4, np.int32)},
