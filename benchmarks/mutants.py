@@ -80,7 +80,7 @@ SWAPS: dict[type[ast.AST], type[ast.AST]] = {
     ast.And: ast.Or,
     ast.Or: ast.And,
 }
-SECONDS = 240.0
+SECONDS = 600.0
 """After which a mutant counts as killed: without it the tests take a fraction."""
 console = Console()
 

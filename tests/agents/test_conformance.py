@@ -101,7 +101,7 @@ def made(
     given = {name: value for name, value in SMALL.items() if name in has} | settings
     configs, about = configure(algorithm, "default", given), ALGORITHMS[algorithm]
     count = configs.get(OnlineConfig).num_envs if about.acts else 1
-    return build(
+    trainer = build(
         algorithm,
         configs,
         envs(env, count),
@@ -111,6 +111,8 @@ def made(
         loss=loss,
         offline_share=offline_share,
     )
+    assert isinstance(trainer, Trainer)
+    return trainer
 
 
 def copied(state: Mapping[str, Array]) -> dict[str, Array]:
