@@ -134,6 +134,8 @@ class Algorithm:
     """Its own settings."""
     acts: bool = True
     uses_data: bool = True
+    scales_by_data: bool = False
+    """Whether data that it does not learn from may still be given, to scale its inputs by."""
     loss: Loss | None = None
     """In place of the agent's own."""
     one_step: bool = False
@@ -169,7 +171,13 @@ ALGORITHMS: dict[str, Algorithm] = {
     "hyq": Algorithm(
         "Hy-Q: Q-learning on offline data and its own experience together", HyQ, HyQConfig
     ),
-    "dqn": Algorithm("Q-learning without offline data", HyQ, HyQConfig, uses_data=False),
+    "dqn": Algorithm(
+        "Q-learning without offline data, which may be given to scale its inputs by",
+        HyQ,
+        HyQConfig,
+        uses_data=False,
+        scales_by_data=True,
+    ),
     "offline-dqn": Algorithm("Q-learning on offline data alone", HyQ, HyQConfig, acts=False),
     "dqfd": Algorithm(
         "deep Q-learning from demonstrations: the data is taken for an expert's",
@@ -288,40 +296,32 @@ def build(
         offline_share: A user's own rule, in place of beta's.
     """
     about = ALGORITHMS[algorithm]
-    if about.config is RNDConfig:
-        if env is None or network or loss or offline_share:
-            raise HyqError("rnd acts in an environment, with its own networks, loss and no data")
-        return build_rnd(configs.get(RNDConfig), configs.get(PreprocessingConfig), env, streams)
     if about.uses_data and dataset is None:
         raise HyqError(f"{algorithm} learns from offline data: give some, or take algorithm dqn")
+    if dataset is not None and not (about.uses_data or about.scales_by_data):
+        raise HyqError(f"{algorithm} does not use offline data: leave it out")
+    if about.acts and env is None:
+        raise HyqError(f"{algorithm} acts: give an environment")
+    if about.config is RNDConfig and env is not None:
+        if network or loss or offline_share:
+            raise HyqError("rnd has its own networks and loss, and no data to share")
+        return build_rnd(configs.get(RNDConfig), configs.get(PreprocessingConfig), env, streams)
     if env is not None:
         spaces = env.single_observation_space, env.single_action_space
-    if spaces is None:
-        raise HyqError(f"{algorithm} needs an environment, or the spaces of one")
+    assert spaces is not None, "give an environment, or the spaces of one"
     preprocessing = Preprocessing(configs.get(PreprocessingConfig), spaces[0])
     action_space, first_action = _counted_from_zero(spaces[1])
     returns, online = configs.get(ReturnConfig), configs.get(OnlineConfig)
     frame_stack = preprocessing.config.frame_stack
     offline_source = online_source = sample = collector = explore = None
-    if about.uses_data and dataset is not None:
+    if dataset is not None:
         check_fits(dataset, *spaces)
-        learned = configs.get(OfflineConfig)
-        if not dataset.ordered:
-            _check_unordered(learned, frame_stack)
-        buffer = ReplayBuffer.of(
-            dataset,
-            preprocessing.frame_space,
-            action_space,
-            frame_stack=frame_stack,
-            first_action=first_action,
-            prepare=preprocessing.frames,
-            scale_reward=returns.scaled,
-            life_loss_discount=returns.life_loss_discount,
-            truncation_terminates=learned.truncation_terminates,
-        )
-        priority = learned.priority_offline if configs.has(OfflineConfig) else UNIFORM
-        offline_source = Source(buffer, learned.n_step_offline, *priority)
+        buffer = _buffer_of(dataset, configs, preprocessing, action_space, first_action)
         sample = buffer.sample_observations
+        if about.uses_data:
+            learned = configs.get(OfflineConfig)
+            priority = learned.priority_offline if configs.has(OfflineConfig) else UNIFORM
+            offline_source = Source(buffer, learned.n_step_offline, *priority)
     optimizer = configs.get(OptimizerConfig)
     if optimizer.device == "cpu":
         keep_freed_memory()
@@ -335,9 +335,7 @@ def build(
             update_every=online.update_every if about.acts else 1,
             **({"loss": loss or about.loss} if loss or about.loss else {}),
         )
-    if about.acts:
-        if env is None:
-            raise HyqError(f"{algorithm} acts: give an environment")
+    if about.acts and env is not None:
         if env.num_envs != online.num_envs:
             raise HyqError(f"the environment has num_envs {env.num_envs}, not {online.num_envs}")
         collector = Collector(env, streams.below("collect"), preprocessing.config)
@@ -382,6 +380,30 @@ def _check_unordered(config: OfflineConfig, frame_stack: int) -> None:
         raise HyqError(
             f"the data is transitions without order: give {', '.join(wrong)}, or whole episodes"
         )
+
+
+def _buffer_of(
+    dataset: Dataset,
+    configs: Configs,
+    preprocessing: Preprocessing,
+    action_space: gym.Space[Any],
+    first_action: int,
+) -> ReplayBuffer:
+    """Hold a dataset as an algorithm looks at it."""
+    learned, returns = configs.get(OfflineConfig), configs.get(ReturnConfig)
+    if not dataset.ordered:
+        _check_unordered(learned, preprocessing.config.frame_stack)
+    return ReplayBuffer.of(
+        dataset,
+        preprocessing.frame_space,
+        action_space,
+        frame_stack=preprocessing.config.frame_stack,
+        first_action=first_action,
+        prepare=preprocessing.frames,
+        scale_reward=returns.scaled,
+        life_loss_discount=returns.life_loss_discount,
+        truncation_terminates=learned.truncation_terminates,
+    )
 
 
 def _counted_from_zero(space: Any) -> tuple[Any, int]:

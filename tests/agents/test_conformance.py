@@ -958,3 +958,17 @@ def test_the_margin_puts_demonstrated_actions_ahead_by_itself() -> None:
 
 def test_gamma_of_the_chain_is_that_of_the_settings() -> None:
     assert SMALL["gamma"] == GAMMA
+
+
+def test_data_may_scale_the_inputs_of_what_does_not_learn_from_it() -> None:
+    """DQN sees the data's mean and spread, and no other trace of the data."""
+    given = {n: v for n, v in SMALL.items() if n in setting_groups("dqn")}
+    configs = configure("dqn", "default", given)
+    scalings = []
+    for data in (DATA, None):
+        env = envs(Chain, configs.get(OnlineConfig).num_envs)
+        trainer = build("dqn", configs, env, data, Streams(0))
+        assert isinstance(trainer, Trainer)
+        assert trainer.sampler.offline is None
+        scalings.append(trainer.agent.state()["networks.network.encoder.scalings.0.scale"])
+    assert not torch.equal(*scalings)

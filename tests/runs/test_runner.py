@@ -527,7 +527,7 @@ def test_random_actions_in_evaluations(data: str, monkeypatch: pytest.MonkeyPatc
         ({"env": None}, "name an environment"),
         ({"env": "FrozenLake-v1", "data": None, "algorithm": "dqn"}, "must be arrays"),
         ({"data": None}, "hyq learns from offline data"),
-        ({"algorithm": "dqn"}, "dqn does not use offline data"),
+        ({"algorithm": "rnd", "settings": {}}, "rnd does not use offline data"),
         ({"data": "nowhere"}, "no dataset 'nowhere'"),
         ({"algorithm": "magic"}, "no algorithm 'magic'"),
         ({"preset": "magic"}, "no preset 'magic'"),

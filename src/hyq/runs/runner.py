@@ -193,7 +193,8 @@ class _Run:
     def _build(self, objects: Objects) -> None:
         spec = self.spec
         about, configs = ALGORITHMS[spec.algorithm], spec.configs
-        if not about.uses_data and (spec.data or objects.dataset):
+        data_is_idle = not (about.uses_data or about.scales_by_data)
+        if data_is_idle and (spec.data or objects.dataset):
             raise HyqError(f"{spec.algorithm} does not use offline data: leave it out")
         self.network = objects.network
         num_envs = int(configs.encoded().get("num_envs", 1))  # those that never act have none

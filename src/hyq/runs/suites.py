@@ -123,7 +123,8 @@ def baseline(hybrid: RunSpec, algorithm: str, **settings: Any) -> RunSpec:
     kept = {name: v for name, v in hybrid.settings.items() if name in groups}
     if "updates" in groups:
         kept["updates"] = whole["pretraining"] + whole["online_steps"] // whole["update_every"]
-    data = hybrid.data if ALGORITHMS[algorithm].uses_data else None
+    about = ALGORITHMS[algorithm]
+    data = hybrid.data if about.uses_data or about.scales_by_data else None
     return replace(hybrid, algorithm=algorithm, data=data, settings={**kept, **settings})
 
 
