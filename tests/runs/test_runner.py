@@ -527,7 +527,7 @@ def test_random_actions_in_evaluations(data: str, monkeypatch: pytest.MonkeyPatc
         ({"env": None}, "name an environment"),
         ({"env": "FrozenLake-v1", "data": None, "algorithm": "dqn"}, "must be arrays"),
         ({"data": None}, "hyq learns from offline data"),
-        ({"algorithm": "rnd", "settings": {}}, "rnd does not use offline data"),
+        ({"algorithm": "rnd"}, "rnd does not use offline data"),
         ({"data": "nowhere"}, "no dataset 'nowhere'"),
         ({"algorithm": "magic"}, "no algorithm 'magic'"),
         ({"preset": "magic"}, "no preset 'magic'"),
@@ -550,7 +550,7 @@ def test_random_actions_in_evaluations(data: str, monkeypatch: pytest.MonkeyPatc
 def test_bad_input_raises_before_anything_is_written(
     data: str, tmp_path: Path, changes: dict[str, Any], says: str
 ) -> None:
-    if changes.get("algorithm") == "dqn":
+    if changes.get("algorithm") in ("dqn", "rnd"):
         changes = {**changes, "settings": {"num_envs": 2}}
         both: Any = {**vars(spec_of(data)), **changes}
     else:
