@@ -1,10 +1,10 @@
 """What the trainer asks of an agent, and the gradient step that all agents take."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import gymnasium as gym
 import torch
@@ -17,6 +17,8 @@ from hyq.core.trees import Tree, flatten, subtree
 from hyq.data.sampler import Batch
 from hyq.networks import Autocast, NetworkFactory, check_network, num_actions
 
+Part = TypeVar("Part")
+Result = TypeVar("Result")
 Precision = Literal["auto", "float32", "bfloat16"]
 Loss = Callable[[Any, Batch], tuple[Tensor, Tensor]]
 """A function of (agent, batch) that returns the loss and the TD error of each row."""
@@ -139,22 +141,30 @@ class GradientStep:
     """One step of Adam on a mean of row losses: backward, clip, step.
 
     With several threads the minibatch is cut into shards. Each thread computes the gradient of its
-    shard alone, and the gradients are added: whole pieces of work, where PyTorch's own threads
-    share single operations and wait for one another.
+    shard alone, then adds up and applies the gradients of its part of the parameters: whole pieces
+    of work, where PyTorch's own threads share single operations and wait for one another.
     """
 
     def __init__(self, parameters: Iterable[nn.Parameter], config: OptimizerConfig) -> None:
-        """Make the optimiser, and the threads beside the calling one."""
+        """Make the optimisers, one for each thread's part of the parameters."""
         self._config, self._parameters = config, list(parameters)
-        self.optimizer = torch.optim.Adam(
-            self._parameters,
-            lr=config.learning_rate(0),
-            eps=config.adam_epsilon,
-            weight_decay=config.weight_decay,
-            fused=True,
-        )
+        self._optimizers = [
+            torch.optim.Adam(
+                [self._parameters[index] for index in part],
+                lr=config.learning_rate(0),
+                eps=config.adam_epsilon,
+                weight_decay=config.weight_decay,
+                fused=True,
+            )
+            for part in _balanced([p.numel() for p in self._parameters], config.threads)
+        ]
         self._shards: int | None = None
         self._pool: ThreadPoolExecutor | None = None
+
+    @property
+    def optimizers(self) -> dict[str, torch.optim.Optimizer]:
+        """The optimisers by name."""
+        return {f"adam{number}": adam for number, adam in enumerate(self._optimizers)}
 
     def __call__(self, loss: Loss, agent: Agent, batch: Batch, step: int) -> Updated:
         """Minimise the mean over rows of importance weight times loss."""
@@ -163,19 +173,15 @@ class GradientStep:
             # what a network keeps, such as BatchNorm's statistics, at the same time.
             alone = self._config.threads == 1 or _has_side_effects(loss, agent, batch)
             self._shards = 1 if alone else self._config.threads
-        first, *others = batch.split(self._shards)
-        waiting = [self._threads.submit(self._shard, loss, agent, o, len(batch)) for o in others]
-        parts = [self._shard(loss, agent, first, len(batch)), *(w.result() for w in waiting)]
-        gradients, losses, errors = zip(*parts, strict=True)
-        for parameter, gradient, *more in zip(self._parameters, *gradients, strict=True):
-            for other in more:
-                gradient.add_(other)
-            parameter.grad = gradient
-        longest = self._config.max_gradient_norm
-        norm = nn.utils.clip_grad_norm_(self._parameters, longest, foreach=True)
-        for group in self.optimizer.param_groups:
-            group["lr"] = self._config.learning_rate(step)
-        self.optimizer.step()
+        shards = batch.split(self._shards)
+        found = self._on_threads(lambda part: self._shard(loss, agent, part, len(batch)), shards)
+        gradients, losses, errors = zip(*found, strict=True)
+        by_parameter = dict(zip(self._parameters, zip(*gradients, strict=True), strict=True))
+        squares = self._on_threads(lambda adam: _add_up(adam, by_parameter), self._optimizers)
+        norm = torch.stack(squares).sum().sqrt()
+        longest, rate = self._config.max_gradient_norm, self._config.learning_rate(step)
+        scale = float(longest / norm) if norm > longest else None
+        self._on_threads(lambda adam: _descend(adam, scale, rate), self._optimizers)
         agent.updates += 1
         return Updated(torch.cat(errors), torch.cat(losses), norm)
 
@@ -196,13 +202,46 @@ class GradientStep:
         gradients = torch.autograd.grad(total, self._parameters, materialize_grads=True)
         return gradients, losses.detach(), td_error.detach()
 
-    @property
-    def _threads(self) -> ThreadPoolExecutor:
+    def _on_threads(self, work: Callable[[Part], Result], parts: Sequence[Part]) -> list[Result]:
+        """Do the work on every part, each on a thread of its own, the first on this one."""
+        if len(parts) == 1:
+            return [work(parts[0])]
         if self._pool is None:
             self._pool = ThreadPoolExecutor(
                 self._config.threads - 1, initializer=torch.set_num_threads, initargs=(1,)
             )
-        return self._pool
+        waiting = [self._pool.submit(work, part) for part in parts[1:]]
+        return [work(parts[0]), *(future.result() for future in waiting)]
+
+
+def _balanced(sizes: Sequence[int], parts: int) -> list[list[int]]:
+    """Share out indices so that their sizes add up to nearly the same in every part."""
+    shares: list[list[int]] = [[] for _ in range(min(parts, len(sizes)))]
+    for index in sorted(range(len(sizes)), key=lambda index: -sizes[index]):
+        min(shares, key=lambda share: sum(sizes[i] for i in share)).append(index)
+    return [sorted(share) for share in shares]
+
+
+def _add_up(
+    optimizer: torch.optim.Optimizer, gradients: Mapping[nn.Parameter, tuple[Tensor, ...]]
+) -> Tensor:
+    """Give an optimiser's parameters the sum of their shards' gradients; return its square norm."""
+    parameters = optimizer.param_groups[0]["params"]
+    for parameter in parameters:
+        parameter.grad, *others = gradients[parameter]
+        for other in others:
+            parameter.grad.add_(other)
+    norms = torch._foreach_norm([parameter.grad for parameter in parameters])
+    return torch.stack(norms).square().sum()
+
+
+def _descend(optimizer: torch.optim.Optimizer, scale: float | None, learning_rate: float) -> None:
+    """Take an optimiser's step, with gradients scaled where they were too long."""
+    [group] = optimizer.param_groups
+    if scale is not None:
+        torch._foreach_mul_([parameter.grad for parameter in group["params"]], scale)
+    group["lr"] = learning_rate
+    optimizer.step()
 
 
 def _has_side_effects(loss: Loss, agent: Agent, batch: Batch) -> bool:
@@ -226,6 +265,8 @@ def build_network(
 ) -> nn.Module:
     """Build a network, check its outputs, and put it where it computes."""
     network = make(observation_space, action_space).to(config.device)
+    # With the channels of a pixel side by side, a CPU goes through convolutions a tenth faster.
+    network = network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     check_network(network, observation_space, num_actions(action_space), config.device)
     if not any(parameter.requires_grad for parameter in network.parameters()):
         raise HyqError("the network has no parameters to learn")

@@ -57,8 +57,8 @@ class BC(Agent):
         return self._gradient_step(self.loss, self, batch, step)
 
     def optimizers(self) -> Mapping[str, torch.optim.Optimizer]:
-        """Return Adam."""
-        return {"adam": self._gradient_step.optimizer}
+        """Return Adam, once for each thread."""
+        return self._gradient_step.optimizers
 
     def policy_network(self) -> nn.Module:
         """Return the classifier."""

@@ -150,8 +150,8 @@ class HyQ(Agent):
         return loss + weight * batch.offline * losses.conservative_penalty(q_tm1, batch.action)
 
     def optimizers(self) -> Mapping[str, torch.optim.Optimizer]:
-        """Return Adam."""
-        return {"adam": self._gradient_step.optimizer}
+        """Return Adam, once for each thread."""
+        return self._gradient_step.optimizers
 
     def policy_network(self) -> nn.Module:
         """Return f."""

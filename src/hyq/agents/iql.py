@@ -109,8 +109,8 @@ class IQL(Agent):
         return updated
 
     def optimizers(self) -> Mapping[str, torch.optim.Optimizer]:
-        """Return Adam."""
-        return {"adam": self._gradient_step.optimizer}
+        """Return Adam, once for each thread."""
+        return self._gradient_step.optimizers
 
     def policy_network(self) -> nn.Module:
         """Return the policy's logits as a module."""
