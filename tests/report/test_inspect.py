@@ -260,6 +260,6 @@ def test_evaluate_prints_an_interval(lock: Path, capsys: pytest.CaptureFixture[s
     said = " ".join(capsys.readouterr().out.split())
     assert "95% interval" in said
     assert "estimated return 1 95%" in said
-    assert "warning" not in said
+    assert "not supported" not in said
     with pytest.raises(HyqError, match="no dataset"):
         evaluate(lock / "policy", data=lock / "nothing")
