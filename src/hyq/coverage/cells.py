@@ -35,9 +35,8 @@ import numpy as np
 from hyq.core.errors import HyqError
 from hyq.core.types import Array, BoolArray, FloatArray, IntArray
 from hyq.coverage.estimate import FOLDS, Interval, jackknife_std
-from hyq.coverage.inspection import UNSUPPORTED_LIMIT
+from hyq.coverage.inspection import BEST_SHARE, THIN, UNSUPPORTED_LIMIT
 from hyq.coverage.scan import is_index, row_hashes
-from hyq.coverage.verdict import BEST_SHARE, THIN
 from hyq.data.columns import Column, columns_digest, described, named, over_columns
 from hyq.data.dataset import Dataset, Episode
 

@@ -17,7 +17,7 @@ from hyq.coverage.cells import (
     ranked,
 )
 from hyq.coverage.estimate import Interval
-from hyq.coverage.verdict import THIN, WELL
+from hyq.coverage.inspection import grade
 from hyq.data.columns import described
 from hyq.data.dataset import Dataset
 
@@ -136,11 +136,9 @@ def _grade(one: CellCoverage, found: EpisodesInspection) -> str:
             f"COVERED IN PART. {missing}: nothing is promised there, and C_pi, which is {estimate} "
             f"for the rest, leaves them out. {remedy}."
         )
-    grade = "WELL COVERED" if value.value <= WELL else "COVERED, THINLY"
-    grade = grade if value.value <= THIN else "HARDLY COVERED"
     return (
-        f"{grade}. C_pi is {estimate}; {whose} own data would have 1, so the bound asks for about "
-        f"{value.value**2:.2g} times the samples of such data."
+        f"{grade(value.value)}. C_pi is {estimate}; {whose} own data would have 1, so the bound "
+        f"asks for about {value.value**2:.2g} times the samples of such data."
     )
 
 

@@ -88,10 +88,10 @@ class StepCoverage:
 class Covariance:
     """The second moments of a step's logged features, by fold and group; rows come in blocks."""
 
-    def __init__(self, width: int, wanted: IntArray) -> None:
+    def __init__(self, wanted: IntArray) -> None:
         """Begin with nothing; only groups in `wanted` are kept."""
+        self._wanted = wanted
         self._gram: dict[int, FloatArray] = {}
-        self._width, self._wanted = width, wanted
 
     def add(self, group: IntArray, rows: FloatArray, fold: IntArray) -> None:
         """Take features of logged pairs."""
@@ -99,7 +99,7 @@ class Covariance:
             mine = np.flatnonzero(group == g)
             if not len(mine):
                 continue
-            gram = self._gram.setdefault(int(g), np.zeros((FOLDS, self._width, self._width)))
+            gram = self._gram.setdefault(int(g), np.zeros((FOLDS, *2 * rows.shape[1:])))
             picked, folds = rows[mine].astype(np.float64, copy=False), fold[mine]
             for k in range(FOLDS):
                 part = picked[folds == k]

@@ -10,8 +10,7 @@ from rich.markup import escape
 
 from hyq.coverage.episodes import EpisodesInspection, verdict
 from hyq.coverage.episodes import facts as episode_facts
-from hyq.coverage.inspection import Inspection
-from hyq.coverage.verdict import facts
+from hyq.coverage.inspection import Inspection, facts
 from hyq.report.curves import GREY, Curve, Level, Panel, draw_curves, figure_bytes, panel_grid, tidy
 from hyq.report.html import image, write_page
 from hyq.report.tables import TextTable, facts_table, number
