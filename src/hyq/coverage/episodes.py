@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
+from scipy.stats import entropy
 
 from hyq.coverage.cells import (
     Best,
@@ -22,13 +23,15 @@ from hyq.data.columns import described
 from hyq.data.dataset import Dataset
 
 MOST_DIGITS = 6
+LIMIT_SHARE = 0.1
+"""Share of episodes that end after the very same number of steps by a limit, hardly by chance."""
 
 
 @dataclass(frozen=True)
 class EpisodesInspection:
     """What was found in some datasets of whole episodes."""
 
-    logs: dict[str, Dataset]
+    datasets: dict[str, Dataset]
     cells: dict[str, CellData]
     best: Best
     coverage: list[CellCoverage]
@@ -45,40 +48,40 @@ class EpisodesInspection:
     @classmethod
     def of(
         cls,
-        logs: dict[str, Dataset],
+        datasets: dict[str, Dataset],
         progress: Callable[[int], None] = lambda rows: None,
         played: tuple[str, Dataset] | None = None,
     ) -> "EpisodesInspection":
-        """Read the datasets once each, and hold them against the best of all their episodes.
+        """Read the datasets once, and compare them with the best of all their episodes.
 
-        Or against those that a policy, by its name, has `played`.
+        Or with those that a policy, by its name, has `played`.
         """
-        shared = Grid.of(list(logs.values()))
-        cells = {name: CellData.of(name, one, shared, progress) for name, one in logs.items()}
-        if played is None:
-            best, meets_itself = Best.of(list(cells.values())), True
-        else:
-            own = CellData.played(*played, shared)
+        shared = Grid.of(list(datasets.values()))
+        cells = {name: CellData.of(name, one, shared, progress) for name, one in datasets.items()}
+        best, meets_itself = Best.of(list(cells.values())), True
+        if played is not None:
+            own = CellData.of(*played, shared, played=True)
             best = Best.played(own, list(cells.values()))
             meets_itself = cell_coverage(own, best).known
         order, steps = ranked([cell_coverage(one, best) for one in cells.values()])
-        return cls(logs, cells, best, order, steps, meets_itself)
+        return cls(datasets, cells, best, order, steps, meets_itself)
 
 
 def verdict(found: EpisodesInspection) -> list[str]:
     """Say what Hy-Q can compete with given each dataset, and which of them is better."""
     best = found.best
-    whose = "of all" if len(found.logs) > 1 else "of the"
+    whose = "of all" if len(found.datasets) > 1 else "of the"
     who = f"The {len(best.visits)} best {whose} {best.pooled} different episodes earn"
     if best.policy is not None:
         who = f"In {len(best.visits)} episodes of its own the policy {best.policy} earns"
-    which = "each dataset" if len(found.logs) > 1 else "the dataset"
+    which = "each dataset" if len(found.datasets) > 1 else "the dataset"
     lines = []
     if len(found.known) > 1:
         lines.append("Easiest first: " + ", then ".join(one.name for one in found.coverage) + ".")
     lines += [f"{one.name}: {_grade(one, found)}" for one in found.coverage]
     lines.append(f"{who} {best.mean_return:,.4g} on average: {which} is compared with these.")
-    lines += [warning for name in found.logs for warning in _warnings(name, found.logs[name])]
+    for name, dataset in found.datasets.items():
+        lines += _warnings(name, dataset)
     lines += [
         f"{right.name} has a smaller C_pi, but {_drawback(right, left)}."
         for left, right in pairwise(found.known)
@@ -116,7 +119,7 @@ def _distinct_digits(value: Interval, digits: int) -> list[str]:
 def _grade(one: CellCoverage, found: EpisodesInspection) -> str:
     """Say how one dataset covers the best episodes or the policy, as far as it tells."""
     if math.isnan(one.unseen):
-        return "UNKNOWN. There are too few good episodes to hold it against."
+        return "UNKNOWN. There are too few good episodes to compare it with."
     missing = f"{one.unseen:.0%} of a best episode's visits are in no other data"
     like, whose = "the best", "the best episodes'"
     if found.best.policy is not None:
@@ -142,59 +145,50 @@ def _grade(one: CellCoverage, found: EpisodesInspection) -> str:
     )
 
 
-LIMIT_SHARE = 0.1
-"""Share of episodes that end after the very same number of steps by a limit, hardly by chance."""
-
-
-def _warnings(name: str, logs: Dataset) -> list[str]:
+def _warnings(name: str, dataset: Dataset) -> list[str]:
     """Say what may have gone wrong when the data was logged."""
-    said = []
-    longest = int(logs.length.max())
-    at_limit = logs.terminated & (logs.length == longest)
+    longest = int(dataset.length.max())
+    at_limit = dataset.terminated & (dataset.length == longest)
     share = float(at_limit.mean())
-    if at_limit.sum() > 1 and share > LIMIT_SHARE and len(np.unique(logs.length)) > 1:
-        said.append(
-            f"{name}: {share:.0%} of the episodes are marked as terminated after exactly "
-            f"{longest:,} steps. If that is a time limit they were cut off, and their value goes "
-            "on: log them as truncated."
-        )
-    return said
+    if at_limit.sum() < 2 or share <= LIMIT_SHARE or len(np.unique(dataset.length)) == 1:
+        return []
+    return [
+        f"{name}: {share:.0%} of the episodes are marked as terminated after exactly {longest:,} "
+        "steps. If that is a time limit they were cut off, and their value continues: log them as "
+        "truncated."
+    ]
 
 
 def facts(name: str, found: EpisodesInspection) -> dict[str, str]:
     """Return what holds for one dataset, as text."""
-    logs, cells = found.logs[name], found.cells[name]
+    dataset, cells = found.datasets[name], found.cells[name]
     coverage = next(one for one in found.coverage if one.name == name)
     low, middle, high = np.quantile(cells.returns, [0, 0.5, 1])
-    shares = np.unique(logs.action, axis=0, return_counts=True)[1] / len(logs)
-    entropy = -sum(p * np.log2(p) for p in shares)
-    places = np.concatenate(cells.places)
+    taken = np.unique(dataset.action, axis=0, return_counts=True)[1]
+    cells_visited = np.unique(np.concatenate(cells.places), return_counts=True)[1]
     shown = {
-        "transitions": f"{len(logs):,} in {len(logs.length):,} episodes",
-        "observations": described(logs.observation),
-        "actions": f"{len(shares):,} different, {entropy:.2f} bits",
+        "transitions": f"{len(dataset):,} in {len(dataset.length):,} episodes",
+        "observations": described(dataset.observation),
+        "actions": f"{len(taken):,} different, {entropy(taken, base=2):.2f} bits",
         "episode returns": f"{low:,.4g} to {high:,.4g}, median {middle:,.4g}, "
         f"mean {cells.returns.mean():,.4g}",
-        "episode lengths": f"{logs.length.min():,} to {logs.length.max():,}, "
-        f"mean {logs.length.mean():,.0f}",
-        "ended by themselves": f"{logs.terminated.mean():.0%} of the episodes",
-        "without reward": f"{(logs.reward == 0).mean():.2%} of the transitions",
-        "cells of observations": f"{len(np.unique(places)):,}, "
-        f"{np.unique(places, return_counts=True)[1].max() / len(places):.1%} in the fullest",
+        "episode lengths": f"{dataset.length.min():,} to {dataset.length.max():,}, "
+        f"mean {dataset.length.mean():,.0f}",
+        "ended by themselves": f"{dataset.terminated.mean():.0%} of the episodes",
+        "without reward": f"{(dataset.reward == 0).mean():.2%} of the transitions",
+        "cells of observations": f"{len(cells_visited):,}, "
+        f"{cells_visited.max() / cells_visited.sum():.1%} in the fullest",
         "copies of other episodes": f"{1 - len(set(cells.keys)) / len(cells.keys):.1%} of them",
     }
     if found.best.policy is None:
         shown["in the best episodes"] = f"{coverage.share:.1%} of the transitions"
     if coverage.known and found.meets_itself:
         shown["C_pi"] = "{}, 95% {} to {}".format(*_distinct_digits(coverage.transfer, 3))
-    if found.best.policy is not None:
-        shown["not in the data"] = (
-            f"{coverage.unseen:.1%} of the policy's visits, later ones counting less"
-        )
-    elif not math.isnan(coverage.unseen):
-        shown["never seen elsewhere"] = (
-            f"{coverage.unseen:.1%} of a best episode's visits, later ones counting less"
-        )
+    if not math.isnan(coverage.unseen):
+        fact, whose = "never seen elsewhere", "a best episode's"
+        if found.best.policy is not None:
+            fact, whose = "not in the data", "the policy's"
+        shown[fact] = f"{coverage.unseen:.1%} of {whose} visits, later ones counting less"
     if not math.isnan(coverage.untried):
         shown["never tried there"] = f"{coverage.untried:.0%} of all actions at these visits"
     return shown

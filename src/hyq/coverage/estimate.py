@@ -3,12 +3,11 @@
 For one step: n logged pairs give the covariance of nu_h, N episodes of the policy give d_h.
 Plugging both in overstates the two numbers, because the inverse of a noisy covariance is too large
 and the square of a noisy mean is too large. A delete-a-group jackknife over `FOLDS` groups of
-logged episodes mends the first and measures its spread; leaving out the pairs of equal visits (a
-U-statistic) mends the second. Steps share their episodes, logged and played, so that spreads are
-taken of sums over steps.
+logged episodes corrects the first and measures its spread; leaving out the pairs of equal visits (a
+U-statistic) corrects the second. Steps share their episodes, so spreads are of sums over steps.
 
-Episodes may end early. What follows is a state of its own with no residual, so there features are
-zero: d_h and nu_h then have a mass below one, which is the share of episodes that go so far.
+Episodes may end early. Features are zero after that, where there is no residual: d_h and nu_h then
+have a mass below one, which is the share of episodes that come so far.
 """
 
 import math
@@ -54,8 +53,8 @@ class StepCoverage:
     """How the data of one step covers the policy's visits.
 
     A first axis of length `FOLDS` + 1 holds numbers from all data, then without each fold. Norms
-    are those of the data's inverse covariance. An episode counts as zero where it has ended, or is
-    outside the span of the data's features.
+    are those of the data's inverse covariance. An episode that has ended or is outside the span of
+    the data's features counts as zero.
     """
 
     length: FloatArray
@@ -86,10 +85,9 @@ class StepCoverage:
 
 
 class Covariance:
-    """The second moments of a step's logged features, by fold and group; rows come in blocks."""
+    """The second moments of a step's logged features, by fold and `wanted` group."""
 
     def __init__(self, wanted: IntArray) -> None:
-        """Begin with nothing; only groups in `wanted` are kept."""
         self._wanted = wanted
         self._gram: dict[int, FloatArray] = {}
 
@@ -108,14 +106,9 @@ class Covariance:
     def covers(
         self, group: IntArray, visits: FloatArray, episode: IntArray, num_episodes: int, most: int
     ) -> StepCoverage:
-        """Compare with the policy's visits, one row of features each.
+        """Compare with the policy's visits: their groups, features and episodes.
 
-        Args:
-            group: Group of each visit.
-            visits: Features of each visit.
-            episode: Which of the policy's episodes each visit is of.
-            num_episodes: Episodes of the policy, N.
-            most: Rows of the step that has most; others lack those of episodes that ended.
+        `most` is the rows of the step that has most; others lack those of episodes that ended.
         """
         outside = np.ones((FOLDS + 1, len(visits)), dtype=bool)
         length = np.zeros((FOLDS + 1, num_episodes))
@@ -154,7 +147,6 @@ class Counts:
     """The same for features that are 1 in a group for each pair, as for tables: only counts."""
 
     def __init__(self, wanted: IntArray) -> None:
-        """Begin with nothing; only groups in `wanted`, which is sorted, are kept."""
         self._wanted = wanted
         self._count = np.zeros((FOLDS, len(wanted)), dtype=np.int64)
 

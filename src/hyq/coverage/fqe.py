@@ -72,7 +72,7 @@ def evaluate_saved(
     chosen = features_for(kind, dataset, [], [taken for pair in own for taken in pair], rng, saved)
     plain, inside, *drawn = _values(dataset, chosen, own, replicates, streams)
     inside = min(max(inside, 0.0), 1.0)
-    doubts = ()
+    doubts: tuple[str, ...] = ()
     if inside < LEAST_INSIDE:
         doubts = (
             "the data does not support this policy all the way: unlogged values count as 0, and "
