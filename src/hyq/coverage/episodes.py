@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
@@ -17,12 +18,10 @@ from hyq.coverage.cells import (
     cell_coverage,
     ranked,
 )
-from hyq.coverage.estimate import Interval
-from hyq.coverage.inspection import grade
+from hyq.coverage.inspection import Finding, grade, interval_text
 from hyq.data.columns import described
 from hyq.data.dataset import Dataset
 
-MOST_DIGITS = 6
 LIMIT_SHARE = 0.1
 """Share of episodes that end after the very same number of steps by a limit, hardly by chance."""
 
@@ -66,35 +65,52 @@ class EpisodesInspection:
         order, steps = ranked([cell_coverage(one, best) for one in cells.values()])
         return cls(datasets, cells, best, order, steps, meets_itself)
 
+    @cached_property
+    def verdict(self) -> list[str]:
+        """What Hy-Q can compete with given each dataset, and which of them is better."""
+        best = self.best
+        whose = "of all" if len(self.datasets) > 1 else "of the"
+        who = f"The {len(best.visits)} best {whose} {best.pooled} different episodes earn"
+        if best.policy is not None:
+            who = f"In {len(best.visits)} episodes of its own the policy {best.policy} earns"
+        which = "each dataset" if len(self.datasets) > 1 else "the dataset"
+        lines = []
+        if len(self.known) > 1:
+            lines.append(
+                "Easiest first: " + ", then ".join(one.name for one in self.coverage) + "."
+            )
+        lines += [f"{one.name}: {_grade(one, self)}" for one in self.coverage]
+        lines.append(f"{who} {best.mean_return:,.4g} on average: {which} is compared with these.")
+        lines += [
+            f"{right.name} has a smaller C_pi, but {_drawback(right, left)}."
+            for left, right in pairwise(self.known)
+            if right.transfer.value < left.transfer.value
+        ]
+        for step in self.comparisons if self.known else ():
+            doubt = "; the episodes are too few to be sure" if step.is_tie else ""
+            factor, low, high = step.factor.shown(2)
+            lines.append(
+                f"For {step.worse} it asks for {factor} times the samples of {step.better} "
+                f"({low} to {high}{doubt})."
+            )
+        return lines
 
-def verdict(found: EpisodesInspection) -> list[str]:
-    """Say what Hy-Q can compete with given each dataset, and which of them is better."""
-    best = found.best
-    whose = "of all" if len(found.datasets) > 1 else "of the"
-    who = f"The {len(best.visits)} best {whose} {best.pooled} different episodes earn"
-    if best.policy is not None:
-        who = f"In {len(best.visits)} episodes of its own the policy {best.policy} earns"
-    which = "each dataset" if len(found.datasets) > 1 else "the dataset"
-    lines = []
-    if len(found.known) > 1:
-        lines.append("Easiest first: " + ", then ".join(one.name for one in found.coverage) + ".")
-    lines += [f"{one.name}: {_grade(one, found)}" for one in found.coverage]
-    lines.append(f"{who} {best.mean_return:,.4g} on average: {which} is compared with these.")
-    for name, dataset in found.datasets.items():
-        lines += _warnings(name, dataset)
-    lines += [
-        f"{right.name} has a smaller C_pi, but {_drawback(right, left)}."
-        for left, right in pairwise(found.known)
-        if right.transfer.value < left.transfer.value
-    ]
-    for step in found.comparisons if found.known else ():
-        doubt = "; the episodes are too few to be sure" if step.is_tie else ""
-        factor, low, high = _distinct_digits(step.factor, 2)
-        lines.append(
-            f"For {step.worse} it asks for {factor} times the samples of {step.better} "
-            f"({low} to {high}{doubt})."
-        )
-    return lines
+    @cached_property
+    def findings(self) -> list[Finding]:
+        """What may have gone wrong when the data was logged."""
+        notes = []
+        for name, dataset in self.datasets.items():
+            longest = int(dataset.length.max())
+            at_limit = dataset.terminated & (dataset.length == longest)
+            share = float(at_limit.mean())
+            if at_limit.sum() > 1 and share > LIMIT_SHARE and len(np.unique(dataset.length)) > 1:
+                text = (
+                    f"{name}: {share:.0%} of the episodes are marked as terminated after exactly "
+                    f"{longest:,} steps. If that is a time limit they were cut off, and their "
+                    "value continues: log them as truncated."
+                )
+                notes.append(Finding("warning", text))
+        return notes
 
 
 def _drawback(one: CellCoverage, other: CellCoverage) -> str:
@@ -105,15 +121,6 @@ def _drawback(one: CellCoverage, other: CellCoverage) -> str:
         f"{one.untried:.0%} of what could be done at these visits was never tried in it, and "
         f"{other.untried:.0%} in {other.name}: what is worse there, online steps must find out"
     )
-
-
-def _distinct_digits(value: Interval, digits: int) -> list[str]:
-    """Show a value and its bounds with so many digits, or more where the bounds look the same."""
-    numbers = (value.value, value.low, value.high)
-    shown = [f"{number:.{digits}g}" for number in numbers]
-    if shown[1] == shown[2] and digits < MOST_DIGITS and value.low < value.high:
-        return _distinct_digits(value, digits + 1)
-    return shown
 
 
 def _grade(one: CellCoverage, found: EpisodesInspection) -> str:
@@ -133,7 +140,7 @@ def _grade(one: CellCoverage, found: EpisodesInspection) -> str:
     if not one.known:
         return f"UNKNOWN. The best episodes hardly meet: {missing}. {remedy}."
     value = one.transfer
-    estimate = "about {} ({} to {})".format(*_distinct_digits(value, 3))
+    estimate = "about {} ({} to {})".format(*value.shown(3))
     if not one.covered:
         return (
             f"COVERED IN PART. {missing}: nothing is promised there, and C_pi, which is {estimate} "
@@ -143,20 +150,6 @@ def _grade(one: CellCoverage, found: EpisodesInspection) -> str:
         f"{grade(value.value)}. C_pi is {estimate}; {whose} own data would have 1, so the bound "
         f"asks for about {value.value**2:.2g} times the samples of such data."
     )
-
-
-def _warnings(name: str, dataset: Dataset) -> list[str]:
-    """Say what may have gone wrong when the data was logged."""
-    longest = int(dataset.length.max())
-    at_limit = dataset.terminated & (dataset.length == longest)
-    share = float(at_limit.mean())
-    if at_limit.sum() < 2 or share <= LIMIT_SHARE or len(np.unique(dataset.length)) == 1:
-        return []
-    return [
-        f"{name}: {share:.0%} of the episodes are marked as terminated after exactly {longest:,} "
-        "steps. If that is a time limit they were cut off, and their value continues: log them as "
-        "truncated."
-    ]
 
 
 def facts(name: str, found: EpisodesInspection) -> dict[str, str]:
@@ -183,7 +176,7 @@ def facts(name: str, found: EpisodesInspection) -> dict[str, str]:
     if found.best.policy is None:
         shown["in the best episodes"] = f"{coverage.share:.1%} of the transitions"
     if coverage.known and found.meets_itself:
-        shown["C_pi"] = "{}, 95% {} to {}".format(*_distinct_digits(coverage.transfer, 3))
+        shown["C_pi"] = interval_text(coverage.transfer, 3)
     if not math.isnan(coverage.unseen):
         fact, whose = "never seen elsewhere", "a best episode's"
         if found.best.policy is not None:

@@ -27,6 +27,7 @@ _RANGE = 1e-9
 _OUTSIDE = 1e-4
 """A visit with more than this share of its length in such directions is outside the data."""
 NORMAL_95 = 1.959964
+MOST_DIGITS = 6
 _STUDENT = 2.262157 / NORMAL_95
 """A std from ten folds has nine degrees of freedom, which an interval has to make up for."""
 
@@ -46,6 +47,13 @@ class Interval:
             return cls(value, value, value)
         low, high = value - NORMAL_95 * std, value + NORMAL_95 * std
         return cls(value, max(low, 0.0), max(high, 0.0))
+
+    def shown(self, digits: int) -> list[str]:
+        """Return value and bounds with so many digits, or more where the bounds look the same."""
+        text = [f"{number:.{digits}g}" for number in (self.value, self.low, self.high)]
+        if text[1] == text[2] and digits < MOST_DIGITS and self.low < self.high:
+            return self.shown(digits + 1)
+        return text
 
 
 @dataclass(frozen=True)

@@ -274,10 +274,8 @@ def _about_policy(policy: Comparator) -> list[str]:
             "online steps to do the exploring.",
         ]
     c, own = policy.transfer, math.sqrt(policy.mean_length)
-    estimate = (
-        f"C_pi is about {c.value:.3g} ({c.low:.3g} to {c.high:.3g}); the policy's own data would "
-        f"have {own:.3g}"
-    )
+    estimate = "C_pi is about {} ({} to {})".format(*c.shown(3))
+    estimate += f"; the policy's own data would have {own:.3g}"
     if c.high > 2 * c.value:
         return [
             f"UNSURE. {estimate}. The interval is wide because some actions have too few rows a "
@@ -349,15 +347,16 @@ def facts(found: Inspection) -> dict[str, str]:
     if policy is not None:
         shown |= {
             "policy earns": f"{policy.mean_return:.4g} on {policy.episodes} episodes",
-            "relative condition number": f"{_interval(policy.condition)} ({policy.features})",
-            "transfer coefficient": _interval(policy.transfer),
+            "relative condition number": f"{interval_text(policy.condition)} ({policy.features})",
+            "transfer coefficient": interval_text(policy.transfer),
             "visits without support": f"{policy.unsupported:.1%} (of vectors, 1% is chance)",
             "visits outside the span": f"{policy.outside:.1%}",
         }
     return shown
 
 
-def _interval(value: Interval) -> str:
+def interval_text(value: Interval, digits: int = 4) -> str:
+    """Show a coverage number with its interval."""
     if math.isinf(value.value):
         return "infinite: not covered"
-    return f"{value.value:.4g}, 95% {value.low:.4g} to {value.high:.4g}"
+    return "{}, 95% {} to {}".format(*value.shown(digits))
