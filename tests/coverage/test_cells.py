@@ -57,7 +57,7 @@ def test_c_is_the_root_of_one_over_the_share(share: float) -> None:
 
 
 @pytest.mark.parametrize("share", [1.0, 0.5, 0.0])
-def test_data_is_held_against_a_policy_that_plays(share: float) -> None:
+def test_data_is_compared_with_a_policy_that_plays(share: float) -> None:
     (log,) = read(data=mixture(share, seed=1))
     cells = Grid.of([mixture(0.5, seed=1)])
     own = CellData.of("policy", mixture(1.0, seed=2, episodes=20), cells, played=True)
@@ -178,7 +178,7 @@ def test_data_that_shows_what_else_can_be_done_comes_first() -> None:
     assert found["half"].untried == 0.0
     order, steps = ranked(list(found.values()))
     assert [one.name for one in order] == ["half", "expert"]
-    assert steps == [], "where the order is not that of C, no factor is told"
+    assert steps == [], "where the order is not that of C, no factor is reported"
 
 
 def test_hardly_more_that_was_tried_does_not_outweigh_c() -> None:

@@ -18,7 +18,6 @@ come to rest. It does not show what they all get wrong alike, for which it is ma
 nor what lies where no episode went: see `Evaluation.doubts`.
 """
 
-import copy
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -30,7 +29,7 @@ from scipy.spatial import cKDTree
 from scipy.stats import t as student
 
 from hyq.core.errors import HyqError
-from hyq.core.seeding import Streams, torch_seed
+from hyq.core.seeding import Streams
 from hyq.core.settings import check_range
 from hyq.core.types import BoolArray, FloatArray, IntArray
 from hyq.coverage.estimate import Interval
@@ -38,6 +37,8 @@ from hyq.coverage.fqe import Evaluation
 from hyq.data.columns import only_column
 from hyq.data.dataset import Dataset
 from hyq.ensembles import Ensemble
+from hyq.fqi.networks import StepNetworks
+from hyq.losses import chosen
 from hyq.networks import InputScaling, is_image
 from hyq.policy import Policy
 
@@ -52,14 +53,14 @@ TAU = 0.15
 UPDATES = 2500
 FEWEST_EPISODES = 10
 ORDINARY = 0.99
-"""Share of the logged transitions that have one of another episode as near as is asked for."""
+"""Share of the logged transitions that have a neighbour in another episode within the limit."""
 LEAST_INSIDE = 0.95
 """Share of its time that a supported policy spends where the data is."""
 WIDER = 2.0
 """How much wider the interval is than the networks' spread alone makes it.
 
 What the networks share, such as values that lag behind, moves them all alike, and their spread does
-not show it: alone it held what was then earned in 17 of 21 cases. Twice as wide was chosen on those
+not show it: alone it held the true return in 17 of 21 cases. Twice as wide was chosen on those
 and held in 17 of 18 others (`benchmarks/deep_evaluation.py`). It is not proved.
 """
 WIDEST = 0.5
@@ -196,41 +197,40 @@ def _learned(
     """
     episodes = len(rows.first)
     rng = streams.generator("bootstrap")
-    chosen = rng.integers(episodes, size=(replicates, episodes))
-    count = [np.bincount(mine, minlength=episodes) for mine in chosen]
+    resamples = rng.integers(episodes, size=(replicates, episodes))
+    count = [np.bincount(mine, minlength=episodes) for mine in resamples]
     drawn = [np.repeat(np.arange(len(rows.at)), times[rows.episode]) for times in count]
     actions = 1 + int(max(rows.own.max(), rows.action.max()))
-    with torch_seed(streams.integer("weights")):
-        network = Ensemble(replicates, rows.seen.shape[1], (HIDDEN, HIDDEN), actions)
-    with torch.no_grad():  # the last biases spread the first values evenly
-        network.biases[-1] += ((torch.arange(replicates) + 0.5) / replicates)[:, None, None]
-    target_network = copy.deepcopy(network)
-    adam = torch.optim.Adam(network.parameters(), lr=LEARNING_RATE, fused=True)
+    networks = StepNetworks(
+        replicates,
+        rows.seen.shape[1],
+        (HIDDEN, HIDDEN),
+        actions,
+        learning_rate=LEARNING_RATE,
+        seed=streams.integer("weights"),
+    )
+    spread = (torch.arange(replicates)[:, None, None] + 0.5) / replicates
+    for network in (networks.online, networks.target):
+        network.biases[-1].data += spread  # first values are spread over all that is possible
     seen = torch.from_numpy(rows.seen)
 
-    def values(of: Ensemble, at: IntArray, action: IntArray) -> torch.Tensor:
-        return of(seen[at]).gather(2, torch.from_numpy(action)[:, :, None])[:, :, 0]
+    def values(network: Ensemble, at: IntArray, action: IntArray) -> torch.Tensor:
+        return chosen(network(seen[at]), torch.from_numpy(action))
 
     rng = streams.generator("batches")
     for update in range(updates):
         batch = np.stack([mine[rng.integers(len(mine), size=BATCH)] for mine in drawn])
         then = rows.bootstrap[batch]
-        with torch.no_grad():
-            v_t = values(target_network, then, rows.own[then]).clamp(0.0, 1.0).numpy()
+        v_t = values(networks.target, then, rows.own[then]).clamp(0.0, 1.0).numpy()
         target = (rows.total[batch] + rows.discount[batch] * (low + width * v_t) - low) / width
-        q_tm1 = values(network, rows.at[batch], rows.action[batch])
+        q_tm1 = values(networks.online, rows.at[batch], rows.action[batch])
         loss = (q_tm1 - torch.from_numpy(target.astype(np.float32))).square().sum() / BATCH
-        adam.zero_grad()
-        torch.autograd.backward(loss)
-        adam.param_groups[0]["lr"] = LEARNING_RATE * min(1.0, max(0.05, 2 - 2 * update / updates))
-        adam.step()
-        with torch.no_grad():
-            for old, new in zip(target_network.parameters(), network.parameters(), strict=True):
-                old.lerp_(new, TAU)
+        rate = LEARNING_RATE * min(1.0, max(0.05, 2 - 2 * update / updates))
+        networks.optimizer.param_groups[0]["lr"] = rate
+        networks.descend(loss, TAU)
         progress(update + 1)
     starts = np.tile(rows.at[rows.first], (replicates, 1))
-    with torch.no_grad():
-        found = values(target_network, starts, rows.own[starts]).numpy().astype(np.float64)
+    found = values(networks.target, starts, rows.own[starts]).numpy().astype(np.float64)
     return low + width * (found * np.stack(count)).sum(axis=1) / episodes
 
 

@@ -41,7 +41,7 @@ class EpisodesInspection:
 
     @property
     def known(self) -> list[CellCoverage]:
-        """Datasets whose coverage can be told, the easiest first."""
+        """Datasets whose coverage is known, the easiest first."""
         return [one for one in self.coverage if one.known and self.meets_itself]
 
     @classmethod
@@ -136,15 +136,15 @@ def _grade(one: CellCoverage, found: EpisodesInspection) -> str:
     if not found.meets_itself:
         return "UNKNOWN. Even the policy's own episodes hardly meet one another: play more of them."
     if not one.known and found.best.policy is not None:
-        return f"NOT COVERED. {missing}: nothing is promised there. {remedy}."
+        return f"NOT COVERED. {missing}: nothing is guaranteed there. {remedy}."
     if not one.known:
         return f"UNKNOWN. The best episodes hardly meet: {missing}. {remedy}."
     value = one.transfer
     estimate = "about {} ({} to {})".format(*value.shown(3))
     if not one.covered:
         return (
-            f"COVERED IN PART. {missing}: nothing is promised there, and C_pi, which is {estimate} "
-            f"for the rest, leaves them out. {remedy}."
+            f"COVERED IN PART. {missing}: nothing is guaranteed there, and C_pi, which is "
+            f"{estimate} for the rest, leaves them out. {remedy}."
         )
     return (
         f"{grade(value.value)}. C_pi is {estimate}; {whose} own data would have 1, so the bound "

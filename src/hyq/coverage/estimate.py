@@ -195,8 +195,8 @@ def new_folds(rows: int) -> IntArray:
 def next_folds(folds: IntArray, alive: BoolArray, rows: int) -> IntArray:
     """Return the folds of the `rows` of the next step, given those of a step.
 
-    An episode stays in its fold, as far as the number of rows tells that those which go on (all of
-    them, if none is marked as ended) were logged in the order of the step before.
+    An episode stays in its fold if the number of rows shows that those which continue (all of them,
+    if none is marked as ended) were logged in the order of the step before.
     """
     for kept in (folds[alive], folds):
         if len(kept) == rows:

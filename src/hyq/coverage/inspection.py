@@ -61,7 +61,7 @@ class StepFacts:
 
 @dataclass(frozen=True)
 class Comparator:
-    """The policy that was asked about."""
+    """The policy that the data is compared with."""
 
     features: FeatureKind
     episodes: int
@@ -269,7 +269,7 @@ def _about_policy(policy: Comparator) -> list[str]:
         if policy.unsupported <= UNSUPPORTED_LIMIT:
             why = f"{policy.outside:.0%} of its visits lie outside the span of the logged features"
         return [
-            f"NOT COVERED. Hy-Q is not promised to match {who}: {why}.",
+            f"NOT COVERED. Nothing guarantees that Hy-Q matches {who}: {why}.",
             "At risk: a finite transfer coefficient C_pi. Log more like this policy, or expect the "
             "online steps to do the exploring.",
         ]
@@ -279,7 +279,7 @@ def _about_policy(policy: Comparator) -> list[str]:
     if c.high > 2 * c.value:
         return [
             f"UNSURE. {estimate}. The interval is wide because some actions have too few rows a "
-            "step for so many features: log more, or for vectors ask for fewer (--features network "
+            "step for so many features: log more, or for vectors choose fewer (--features network "
             "or fourier).",
         ]
     ratio = c.value / own
