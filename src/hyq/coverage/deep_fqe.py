@@ -91,14 +91,12 @@ def deep_evaluation(
     value, low, high = np.clip([middle, middle - margin, middle + margin], least, most).tolist()
     agreement = float((rows.action == rows.own[rows.at]).mean())
     inside = _inside(rows, gamma)
+    uniform = np.ptp(rows.reward) == 0 and not dataset.terminated.any()
+    wide = high - low > WIDEST * (most - least)
     doubts = {
-        "every policy looks alike: one reward throughout, and no episode ended": (
-            np.ptp(rows.reward) == 0 and not dataset.terminated.any()
-        ),
+        "every policy looks alike: one reward throughout, and no episode ended": uniform,
         "the policy leaves what was logged, and values there are guesses": inside < LEAST_INSIDE,
-        "the networks disagree: the data does not decide the value": (
-            high - low > WIDEST * (most - least)
-        ),
+        "the networks disagree: the data does not decide the value": wide,
     }
     found = tuple(doubt for doubt, holds in doubts.items() if holds)
     return Evaluation(Interval(value, low, high), networks, agreement, inside, found)
@@ -201,14 +199,8 @@ def _learned(
     count = [np.bincount(mine, minlength=episodes) for mine in resamples]
     drawn = [np.repeat(np.arange(len(rows.at)), times[rows.episode]) for times in count]
     actions = 1 + int(max(rows.own.max(), rows.action.max()))
-    networks = StepNetworks(
-        replicates,
-        rows.seen.shape[1],
-        (HIDDEN, HIDDEN),
-        actions,
-        learning_rate=LEARNING_RATE,
-        seed=streams.integer("weights"),
-    )
+    sizes, seed = (rows.seen.shape[1], (HIDDEN, HIDDEN), actions), streams.integer("weights")
+    networks = StepNetworks(replicates, *sizes, learning_rate=LEARNING_RATE, seed=seed)
     spread = (torch.arange(replicates)[:, None, None] + 0.5) / replicates
     for network in (networks.online, networks.target):
         network.biases[-1].data += spread  # first values are spread over all that is possible

@@ -179,7 +179,6 @@ class _Pass:
         if self._visits is None:
             return None
         returns = self._visits.returns
-        coverage = PolicyCoverage.of(self.coverage)
         lacking = np.array([step.unsupported for step in self.facts[: len(self.coverage)]])
         visits = np.array([step.visits for step in self.coverage])
         late = np.flatnonzero(lacking > 0.2)
@@ -188,11 +187,9 @@ class _Pass:
             episodes=len(returns),
             mean_return=float(returns.mean()),
             mean_length=float(visits.sum() / len(returns)),
-            transfer=coverage.transfer,
-            condition=coverage.condition,
-            outside=coverage.outside,
             unsupported=float(lacking @ visits / visits.sum()),
             first_unsupported=int(late[0]) if len(late) else None,
+            **vars(PolicyCoverage.of(self.coverage)),
         )
 
 
@@ -260,11 +257,6 @@ def inspect_dataset(
     if is_index(dataset.action):
         actions = len(np.unique(dataset.action))
         described_actions = f"discrete, {actions} different"
-    links = (
-        EpisodeLinks.known(dataset)
-        if dataset.ordered
-        else EpisodeLinks.found(view, scan.seen, scan.after)
-    )
     return Inspection(
         path=path,
         provenance=dict(dataset.provenance),
@@ -276,7 +268,9 @@ def inspect_dataset(
         reward=(float(reward.min()), float(reward.mean(dtype=float)), float(reward.max())),
         reward_sparsity=float((reward == 0).mean()),
         duplicates=1.0 - _distinct(rows),
-        episodes=links,
+        episodes=EpisodeLinks.known(dataset)
+        if dataset.ordered
+        else EpisodeLinks.found(view, scan.seen, scan.after),
         steps=tuple(scan.facts),
         comparator=scan.comparator(features),
     )
