@@ -60,8 +60,8 @@ WIDER = 2.0
 """How much wider the interval is than the networks' spread alone makes it.
 
 What the networks share, such as values that lag behind, moves them all alike, and their spread does
-not show it: alone it held the mean return of play in 17 of 21 cases. Twice as wide was chosen on those
-and held in 17 of 18 others (`benchmarks/deep_evaluation.py`). It is not proved.
+not show it: alone it held the mean return of play in 17 of 21 cases. Twice as wide was chosen on
+those and held in 17 of 18 others (`benchmarks/deep_evaluation.py`). It is not proved.
 """
 WIDEST = 0.5
 """Share of all possible values that an interval may be wide and still say something."""
