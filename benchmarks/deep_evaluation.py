@@ -151,7 +151,7 @@ def main() -> None:
     for problem, name, kind in (*pairs, *OTHERS):
         policy, returns = policy_of(root, problem, name, seed)
         found = deep_evaluation(policy, logs_of(problem, kind, 2 * seed + 1), seed=seed)
-        truth, value, networks = float(np.mean(returns)), found.value, found.networks
+        truth, value, networks = float(np.mean(returns)), found.value, found.replicates
         holds, spread = value.low <= truth <= value.high, float(networks.std(ddof=1))
         held[not found.doubts].append(holds)
         if not found.doubts:

@@ -57,10 +57,10 @@ def test_c_is_the_root_of_one_over_the_share(share: float) -> None:
 
 
 @pytest.mark.parametrize("share", [1.0, 0.5, 0.0])
-def test_data_is_held_against_a_policy_that_plays(share: float) -> None:
+def test_data_is_compared_with_a_policy_that_plays(share: float) -> None:
     (log,) = read(data=mixture(share, seed=1))
     cells = Grid.of([mixture(0.5, seed=1)])
-    own = CellData.played("policy", mixture(1.0, seed=2, episodes=20), cells)
+    own = CellData.of("policy", mixture(1.0, seed=2, episodes=20), cells, played=True)
     found = cell_coverage(log, Best.played(own, [log]))
     assert found.share == 0.0, "the data has none of its very episodes"
     if share:
@@ -74,7 +74,7 @@ def test_data_is_held_against_a_policy_that_plays(share: float) -> None:
 def test_a_policy_that_repeats_itself_has_still_played() -> None:
     (log,) = read(data=mixture(0.5, seed=1))
     same = Dataset.of([logged(np.arange(4), 0, 1.0)] * 5, {})
-    own = CellData.played("policy", same, Grid.of([mixture(0.5, seed=1)]))
+    own = CellData.of("policy", same, Grid.of([mixture(0.5, seed=1)]), played=True)
     best = Best.played(own, [log])
     assert len(best.visits) == 5
     assert cell_coverage(own, best).transfer.value == pytest.approx(1.0)
@@ -178,7 +178,7 @@ def test_data_that_shows_what_else_can_be_done_comes_first() -> None:
     assert found["half"].untried == 0.0
     order, steps = ranked(list(found.values()))
     assert [one.name for one in order] == ["half", "expert"]
-    assert steps == [], "where the order is not that of C, no factor is told"
+    assert steps == [], "where the order is not that of C, no factor is reported"
 
 
 def test_hardly_more_that_was_tried_does_not_outweigh_c() -> None:
@@ -234,13 +234,13 @@ def test_episodes_that_are_shared_are_pooled_once() -> None:
     logs = read(one=data, same=data)
     best = Best.of(logs)
     assert best.pooled == 100
-    assert (best.threshold, best.mean_return, len(best.visits)) == (10.0, 10.0, 50)
+    assert (best.mean_return, len(best.visits)) == (10.0, 50)
 
 
 def test_too_few_good_episodes_say_nothing() -> None:
     (log,) = read(data=mixture(0.02, 9))
     few = dict(zip(log.keys[:2], log.visits, strict=False))
-    found = cell_coverage(log, Best(few, few, len(log.actions), 10, 10, 9))
+    found = cell_coverage(log, Best(few, few, len(log.actions), 10, 9))
     assert not found.known
     known = cell_coverage(log, Best.of([log]))
     order, steps = ranked([found, known])

@@ -11,7 +11,8 @@ from hyq.cli import main
 from hyq.collector import PreprocessingConfig
 from hyq.core.errors import HyqError
 from hyq.core.types import Transitions
-from hyq.coverage.deep_fqe import WIDER, DeepEvaluation, deep_evaluation
+from hyq.coverage.deep_fqe import WIDER, deep_evaluation
+from hyq.coverage.fqe import Evaluation
 from hyq.data.dataset import Dataset, Episode
 from hyq.policy import Policy
 from tests.policies import PIXELS, constant_policy, fresh_policy, pixel_policy
@@ -52,7 +53,7 @@ def worth_of_right() -> float:
     return worth
 
 
-def evaluated(policy: Policy, dataset: Dataset, updates: int = 250) -> DeepEvaluation:
+def evaluated(policy: Policy, dataset: Dataset, updates: int = 250) -> Evaluation:
     return deep_evaluation(policy, dataset, gamma=GAMMA, replicates=4, updates=updates)
 
 
@@ -76,16 +77,15 @@ def test_the_interval_holds_the_value_of_a_walk_by_chance(seed: int) -> None:
 def test_the_other_policy_never_arrives() -> None:
     found = evaluated(always(0), walk(0))
     assert found.value.value == pytest.approx(-1 / (1 - GAMMA), abs=0.5)
-    assert found.possible == pytest.approx((-10, 0))
 
 
 def test_the_interval_is_wider_than_the_spread_and_within_what_is_possible() -> None:
     found = evaluated(always(1), walk(0))
-    margin = WIDER * found.networks.std(ddof=1) * 3.182  # Student's t of 4 networks
-    assert found.value.value == pytest.approx(found.networks.mean())
+    margin = WIDER * found.replicates.std(ddof=1) * 3.182  # Student's t of 4 networks
+    assert found.value.value == pytest.approx(found.replicates.mean())
     assert found.value.high - found.value.low == pytest.approx(2 * margin, rel=1e-3)
     early = evaluated(always(1), walk(0), updates=1)
-    assert (early.value.low, early.value.high) == early.possible
+    assert (early.value.low, early.value.high) == pytest.approx((-1 / (1 - GAMMA), 0))
     assert any("disagree" in doubt for doubt in early.doubts)
 
 
@@ -95,7 +95,7 @@ def test_the_same_seed_gives_the_same_networks() -> None:
     def networks(seed: int) -> list[float]:
         return deep_evaluation(
             policy, dataset, gamma=GAMMA, replicates=2, updates=5, seed=seed
-        ).networks.tolist()
+        ).replicates.tolist()
 
     assert networks(1) == networks(1)
     assert networks(1) != networks(2)
@@ -115,7 +115,7 @@ def test_dataset_in_which_nothing_ever_happens_are_called_out() -> None:
     assert any("looks alike" in doubt for doubt in found.doubts)
 
 
-def test_what_cannot_be_evaluated_is_refused() -> None:
+def test_what_cannot_be_evaluated_raises() -> None:
     policy, dataset = always(1), walk(0, episodes=12)
     with pytest.raises(HyqError, match="shape"):
         deep_evaluation(constant_policy(1, gym.spaces.Box(0, 1, (2,)), 2), dataset)

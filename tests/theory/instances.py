@@ -1,6 +1,7 @@
 """Random problems for property tests, degenerate ones included."""
 
 from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
 from hypothesis import strategies as st
@@ -89,3 +90,10 @@ def random_product_class(instance: Instance, members: int) -> FloatArray:
     tables = rng.random((mdp.horizon, members, mdp.states, mdp.actions))
     tables[:, 0] = mdp.optimal_q()
     return tables
+
+
+def enumerate_product(tables: FloatArray) -> FloatArray:
+    """Write a product class, shape (H, K, S, A), out as a joint one, shape (K^H, H, S, A)."""
+    horizon, members = tables.shape[:2]
+    choices = np.array(list(product(range(members), repeat=horizon)))
+    return tables[np.arange(horizon), choices]

@@ -14,12 +14,11 @@ from hyq.theory.bounds import (
     finite_bounds,
     linear_bounds,
     low_rank_bounds,
-    relative_spectrum,
     tabular_bounds,
 )
-from hyq.theory.residuals import bellman_residuals, enumerate_product
-from hyq.theory.transfer import tabular_transfer
+from hyq.theory.transfer import bellman_residuals, relative_spectrum, tabular_transfer
 from tests.theory.instances import (
+    enumerate_product,
     random_instance,
     random_linear,
     random_policy,
@@ -146,7 +145,7 @@ def test_unseen_directions_are_infinite() -> None:
     np.testing.assert_allclose(seen, [2.0])
 
 
-def test_the_low_rank_bound_refuses_features_that_do_not_factorise() -> None:
+def test_the_low_rank_bound_needs_features_that_factorise() -> None:
     """Two states that remember the action, phi = 1: the bound would be 14.1, and C_pi is 17.3."""
     transition = np.zeros((2, 2, 2, 2))
     transition[:, :, [0, 1], [0, 1]] = 1.0
@@ -163,7 +162,7 @@ def test_the_low_rank_bound_refuses_features_that_do_not_factorise() -> None:
     assert low_rank_bounds(last, np.ones((2, 2, 1)), policy[:1], nu[:1]).alpha == pytest.approx(10)
 
 
-def test_the_low_rank_bound_refuses_data_that_no_policy_makes() -> None:
+def test_the_low_rank_bound_needs_data_of_some_policy() -> None:
     linear, instance = random_linear(3)
     nu = np.full_like(instance.nu, 1.0 / instance.nu[0].size)
     with pytest.raises(HyqError, match="trajectories"):

@@ -16,9 +16,14 @@ from hyq.theory.assumptions import (
 )
 from hyq.theory.bounded import bounded_transfer
 from hyq.theory.bounds import condition_numbers, finite_bounds, low_rank_bounds, tabular_bounds
-from hyq.theory.residuals import bellman_residuals
 from hyq.theory.structure import distributional_eluder
-from hyq.theory.transfer import density_ratio, joint_transfer, linear_transfer, tabular_transfer
+from hyq.theory.transfer import (
+    bellman_residuals,
+    density_ratio,
+    joint_transfer,
+    linear_transfer,
+    tabular_transfer,
+)
 
 
 def chain_of(horizon: int, actions: int = 1) -> FiniteMDP:

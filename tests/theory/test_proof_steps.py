@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 
 from hyq.core.types import FloatArray
-from hyq.theory.residuals import bellman_residuals
 from hyq.theory.structure import residual_matrices
 from hyq.theory.theorem import Setting, cumulative_bound, sample_complexity
+from hyq.theory.transfer import bellman_residuals
 from tests.theory.instances import Instance, random_instance, seeds
 
 MANY = settings(max_examples=250, deadline=None, derandomize=True)

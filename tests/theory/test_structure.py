@@ -1,6 +1,7 @@
 """Bilinear rank, eluder dimension, and the witnesses of failed assumptions."""
 
 import itertools
+import math
 
 import numpy as np
 import pytest
@@ -22,7 +23,6 @@ from hyq.theory.structure import (
     bellman_eluder_dimension,
     bilinear_rank,
     distributional_eluder,
-    eluder_bound,
     residual_matrices,
 )
 from tests.theory.instances import random_instance, random_linear, seeds
@@ -107,6 +107,19 @@ def test_eluder_dimension_by_hand() -> None:
         distributional_eluder(np.eye(2), 0.0)
     with pytest.raises(HyqError, match="too many"):
         distributional_eluder(np.eye(13), 0.5)
+
+
+def eluder_bound(rank: int, length: float, epsilon: float) -> int:
+    """Bound dim_DE of values <x, w> of rank d with ||x|| ||w|| <= `length`.
+
+    A sequence of n epsilon'-independent measures has x_i' V_i^{-1} x_i >= 1/2 for V_i = sum_{j<i}
+    x_j x_j' + (epsilon'/||w||)^2 I, so (3/2)^n <= det V_n / det V_0 <= (1 + n length^2 / (d
+    epsilon^2))^d; n is the largest number that allows.
+    """
+    n = 0
+    while (n + 1) * math.log(1.5) <= rank * math.log1p((n + 1) * length**2 / (rank * epsilon**2)):
+        n += 1
+    return n
 
 
 @settings(max_examples=50, deadline=None, derandomize=True)

@@ -8,14 +8,13 @@ import numpy as np
 import tyro
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TimeRemainingColumn
-from rich.table import Table
 
 from hyq.core.errors import HyqError
 from hyq.core.settings import json_object
 from hyq.coverage.deep_fqe import GAMMA, UPDATES, WIDER, check_sees_vectors, deep_evaluation
-from hyq.coverage.estimate import NORMAL_95, Interval
+from hyq.coverage.estimate import NORMAL_95
 from hyq.coverage.features import FeatureKind
-from hyq.coverage.fqe import evaluate_saved
+from hyq.coverage.fqe import Evaluation, evaluate_saved
 from hyq.coverage.policy import holds_deep_policy, policy_file
 from hyq.policy import Policy
 from hyq.report.records import is_deep
@@ -85,14 +84,8 @@ def evaluate(
         raise HyqError(f"no dataset at {data}: give the directory that was saved as --data")
     resamples = BY_STEP if replicates is None else replicates
     result = evaluate_saved(policy, data, features=features, replicates=resamples, seed=seed)
-    console = Console()
-    console.print(_table(policy, data, result.value, "", result.agreement, result.supported))
-    console.print("The interval shows the noise of the data, not what such values cannot express.")
-    if result.supported < 0.99:
-        console.print(
-            "[yellow]warning[/] The data does not support this policy all the way: unlogged values "
-            "count as 0, and the interval cannot show it. See 'hyq data inspect --policy'."
-        )
+    noise = "The interval shows the noise of the data, not what such values cannot express."
+    _print_evaluation(f"{policy} on {data}", result, "", noise)
 
 
 def _is_deep_run(path: Path) -> bool:
@@ -112,9 +105,8 @@ def _evaluate_on_data(
     if not dataset.ordered:
         raise HyqError(f"{data} holds transitions by step: a deep policy is evaluated on episodes")
     discount = GAMMA if gamma is None else gamma
-    console = Console()
     columns = ("learning values", BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True) as bar:
+    with Progress(*columns, transient=True) as bar:
         task = bar.add_task("learning values", total=UPDATES)
         result = deep_evaluation(
             policy,
@@ -125,26 +117,25 @@ def _evaluate_on_data(
             updates=UPDATES,
             progress=lambda updates: bar.update(task, completed=updates),
         )
-    how = f", discounted by {discount:g}"
-    console.print(_table(path, data, result.value, how, result.agreement, result.inside))
-    console.print(
+    calibrated = (
         f"The interval is {WIDER:g} times as wide as the networks' spread makes it: "
         "calibrated on three small problems, not proved."
     )
-    for doubt in result.doubts:
-        console.print(f"[yellow]not supported[/] {doubt}", highlight=False)
+    _print_evaluation(f"{path} on {data}", result, f", discounted by {discount:g}", calibrated)
 
 
-def _table(
-    path: Path, data: Path, value: Interval, how: str, agreement: float, inside: float
-) -> Table:
+def _print_evaluation(title: str, found: Evaluation, how: str, note: str) -> None:
     facts = {
-        "estimated return": f"{value.value:.4g}{how}",
-        "95% interval": f"{value.low:.4g} to {value.high:.4g}",
-        "acts as logged": f"{agreement:.1%} of the transitions",
-        "stays where data is": f"{inside:.1%} of its time",
+        "estimated return": f"{found.value.value:.4g}{how}",
+        "95% interval": f"{found.value.low:.4g} to {found.value.high:.4g}",
+        "acts as logged": f"{found.agreement:.1%} of the transitions",
+        "stays where data is": f"{found.inside:.1%} of its time",
     }
-    return facts_table(facts, f"{path} on {data}")
+    console = Console()
+    console.print(facts_table(facts, title))
+    console.print(note)
+    for doubt in found.doubts:
+        console.print(f"[yellow]not supported[/] {doubt}", highlight=False)
 
 
 def _evaluate_by_play(

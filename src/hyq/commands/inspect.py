@@ -20,7 +20,7 @@ from hyq.coverage.inspection import Inspection, easier, ranked, too_close
 from hyq.coverage.policy import holds_deep_policy
 from hyq.data.columns import Observation, over_columns
 from hyq.data.dataset import Dataset, Episode
-from hyq.report.inspect import print_episodes, print_inspection, write_episodes, write_inspection
+from hyq.report.inspect import print_inspection, write_episodes, write_inspection
 from hyq.runs.named_data import dataset_names, load
 from hyq.runs.video import Environment, EpisodeResult, load_policy, play
 
@@ -139,7 +139,7 @@ def _inspect_episodes(
     with _reading(console) as (bar, task):
         bar.update(task, total=sum(len(one) for one in whole.values()))
         found = EpisodesInspection.of(whole, lambda rows: bar.advance(task, rows), played)
-    print_episodes(found, console)
+    print_inspection(found, console)
     write_episodes(found, page)
     console.print(f"report: {page}")
 

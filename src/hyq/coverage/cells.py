@@ -7,26 +7,21 @@ data's are as nu, is
 
     C = sqrt(sum_x d(x)^2 / nu(x)),
 
-which is 1 for data of the policy's own and sqrt(1 / p) for data of which only a share p is. It is
-estimated without flattering: visits come from two groups of the best episodes, which makes the
-square unbiased, and the data they are compared with is without both groups. Episodes that a policy
-has played for the purpose take the place of the best where it is the policy that is asked about.
+which is 1 for data of the policy's own and sqrt(1 / p) for data of which only a share p is. Visits
+come from two groups of the best episodes, which makes the square unbiased, and the data they are
+compared with is without both groups. A policy's own episodes may take the place of the best.
 
-The sum can only be over the x that this data has. The share of visits that it leaves out is known
-as `unseen`, and no C is good news without it: where cells are so fine that no two episodes meet,
-nothing is left of the sum and C is near 0.
-
-C asks what the best episodes did, and is smallest for data of nothing else. A learner also has to
-find out that the other actions are worse: by steps of its own, wherever the data does not show
-it. The share of them that the data has never tried is `untried`.
-
-C leaves time out. Both shares are of the discounted visits of the best episodes: every episode of
-a learner begins where theirs begin, and comes to what follows only when it has learned that.
+The sum can only be over the x that this data has. The share of visits that it leaves out is
+`unseen`: where cells are so fine that no two episodes meet, nothing is left of the sum and C is
+near 0. C is smallest for data of the best episodes alone, but an agent also has to find out, by
+steps of its own, that actions the data does not show are worse: their share is `untried`. Both
+shares are of discounted visits, because an agent's episodes begin where the best begin, and reach
+later places only when it has learned the earlier ones.
 """
 
 import math
 from collections.abc import Callable, Container, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import combinations, pairwise
 from typing import Any
 
@@ -35,11 +30,10 @@ import numpy as np
 from hyq.core.errors import HyqError
 from hyq.core.types import Array, BoolArray, FloatArray, IntArray
 from hyq.coverage.estimate import FOLDS, Interval, jackknife_std
-from hyq.coverage.inspection import UNSUPPORTED_LIMIT
+from hyq.coverage.inspection import BEST_SHARE, THIN, UNSUPPORTED_LIMIT
 from hyq.coverage.scan import is_index, row_hashes
-from hyq.coverage.verdict import BEST_SHARE, THIN
 from hyq.data.columns import Column, columns_digest, described, named, over_columns
-from hyq.data.dataset import Dataset, Episode
+from hyq.data.dataset import Dataset
 
 BLOCKS = 12
 """An image is averaged to about so many blocks a side ..."""
@@ -82,17 +76,15 @@ class Grid:
                 "datasets can be compared when their observations and actions are of one shape "
                 "and type"
             )
-        place = over_columns(
+        parts = over_columns(
             lambda *columns: _cells(columns, BINS), *(one.observation for one in datasets)
         )
+
+        def together(observation: Mapping[str, Array]) -> IntArray:
+            return row_hashes(*(parts[key](observation[key]) for key in parts))
+
+        place = together if isinstance(parts, Mapping) else parts
         actions = [one.action for one in datasets]
-        if isinstance(place, Mapping):
-            parts = place
-
-            def together(observation: Mapping[str, Array]) -> IntArray:
-                return row_hashes(*(parts[key](observation[key]) for key in parts))
-
-            place = together
         if is_index(actions[0]):
             return cls(place, lambda action: action.astype(np.int64))
         return cls(place, _cells(actions, ACTION_BINS))
@@ -103,7 +95,9 @@ def _cells(columns: Sequence[Column], bins: int) -> Cells:
     shape, dtype = columns[0].shape[1:], columns[0].dtype
     if dtype == np.uint8 and len(shape) >= 2:
         return _image_cells
-    pilot = np.concatenate([_spread(one, PILOT_ROWS // len(columns)) for one in columns])
+    rows = max(PILOT_ROWS // len(columns), 1)
+    picked = [np.asarray(one[:: max(1, len(one) // rows)], dtype=float) for one in columns]
+    pilot = np.concatenate([part.reshape(len(part), -1) for part in picked])
     low, high = np.quantile(pilot, [OUTLIERS, 1 - OUTLIERS], axis=0)
     flat = low == high
     low, high = np.where(flat, pilot.min(axis=0), low), np.where(flat, pilot.max(axis=0), high)
@@ -114,12 +108,6 @@ def _cells(columns: Sequence[Column], bins: int) -> Cells:
         return row_hashes(np.clip(scaled, 0, bins - 1).astype(np.uint8))
 
     return vector_cells
-
-
-def _spread(column: Column, rows: int) -> FloatArray:
-    every = slice(None, None, max(1, len(column) // max(rows, 1)))
-    picked = np.asarray(column[every], dtype=float)
-    return picked.reshape(len(picked), -1)
 
 
 def _image_cells(images: Array) -> IntArray:
@@ -149,14 +137,8 @@ class CellData:
     actions: IntArray
     """The different actions (or cells of actions) that were taken."""
     returns: FloatArray
-    keys: tuple[bytes, ...]
+    keys: tuple[str, ...]
     """What tells each episode from others, and finds it again in other datasets."""
-
-    @classmethod
-    def played(cls, name: str, dataset: Dataset, grid: Grid) -> "CellData":
-        """Take episodes that a policy played: where it repeats itself, each of them counts."""
-        own = cls.of(name, dataset, grid)
-        return replace(own, keys=tuple(str(number).encode() for number in range(len(own.keys))))
 
     @classmethod
     def of(
@@ -165,41 +147,34 @@ class CellData:
         dataset: Dataset,
         grid: Grid,
         progress: Callable[[int], None] = lambda rows: None,
+        played: bool = False,
     ) -> "CellData":
-        """Go through the episodes once."""
-        visits, places, keys, actions = [], [], [], []
+        """Read the episodes once; where a policy has `played` them, copies count as different."""
+        visits, places, actions = [], [], []
+        keys: list[str] = []
         for episode in dataset:
             place = grid.place(over_columns(lambda column: column[:-1], episode.observation))
             action = grid.action(episode.action)
             places.append(place)
             visits.append(row_hashes(place, action))
             actions.append(np.unique(action))
-            keys.append(_key(episode))
+            content = named("observation", episode.observation)
+            content |= {"action": episode.action, "reward": episode.reward}
+            keys.append(str(len(keys)) if played else columns_digest(content))
             progress(len(episode.action))
         taken = np.unique(np.concatenate(actions))
         return cls(name, tuple(visits), tuple(places), taken, dataset.returns(), tuple(keys))
 
 
-def _key(episode: Episode) -> bytes:
-    """Hash all that was seen, done and earned in an episode."""
-    seen = named("observation", episode.observation)
-    return bytes.fromhex(columns_digest(seen | {"a": episode.action, "r": episode.reward}))
-
-
 @dataclass(frozen=True)
 class Best:
-    """The best tenth of the different episodes of some datasets: what the data is compared with.
+    """The best tenth of the different episodes of some datasets, or a policy's own episodes."""
 
-    Or a policy's own episodes.
-    """
-
-    visits: dict[bytes, IntArray]
-    places: dict[bytes, IntArray]
+    visits: dict[str, IntArray]
+    places: dict[str, IntArray]
     """The cells of these visits."""
     actions: int
     """How many different actions any of the datasets took."""
-    threshold: float
-    """The least return among them."""
     mean_return: float
     pooled: int
     """Different episodes that they were chosen from."""
@@ -209,28 +184,22 @@ class Best:
     @classmethod
     def of(cls, datasets: Sequence[CellData]) -> "Best":
         """Choose them; episodes that are as good as the last of them are taken too."""
-        pool = {
-            key: (total, visits, places)
-            for data in datasets
-            for key, total, visits, places in zip(
-                data.keys, data.returns, data.visits, data.places, strict=True
-            )
-        }
-        ranked = np.sort([total for total, _, _ in pool.values()])[::-1]
-        threshold = float(ranked[max(1, int(BEST_SHARE * len(ranked))) - 1])
-        chosen = [key for key, (total, _, _) in pool.items() if total >= threshold]
-        visits, places = ({key: pool[key][part] for key in chosen} for part in (1, 2))
-        mean = float(ranked[ranked >= threshold].mean())
-        return cls(visits, places, _actions(datasets), threshold, mean, len(pool))
+        pool = {key: (data, i) for data in datasets for i, key in enumerate(data.keys)}
+        returns = np.array([data.returns[i] for data, i in pool.values()])
+        threshold = np.sort(returns)[-max(1, int(BEST_SHARE * len(returns)))]
+        chosen = {key: at for key, at in pool.items() if at[0].returns[at[1]] >= threshold}
+        visits = {key: data.visits[i] for key, (data, i) in chosen.items()}
+        places = {key: data.places[i] for key, (data, i) in chosen.items()}
+        mean = float(returns[returns >= threshold].mean())
+        return cls(visits, places, _actions(datasets), mean, len(pool))
 
     @classmethod
     def played(cls, own: CellData, datasets: Sequence[CellData]) -> "Best":
         """Take all the episodes that a policy has played, to compare datasets with them."""
         visits = dict(zip(own.keys, own.visits, strict=True))
         places = dict(zip(own.keys, own.places, strict=True))
-        actions = _actions([own, *datasets])
-        least, mean = float(own.returns.min()), float(own.returns.mean())
-        return cls(visits, places, actions, least, mean, len(visits), policy=own.name)
+        mean = float(own.returns.mean())
+        return cls(visits, places, _actions([own, *datasets]), mean, len(visits), own.name)
 
 
 def _actions(datasets: Sequence[CellData]) -> int:
@@ -278,7 +247,7 @@ def cell_coverage(data: CellData, best: Best) -> CellCoverage:
         joined = np.concatenate([*rows, np.zeros(0, np.int64)])
         return np.bincount(joined, _discounted(rows, discount), len(names)).astype(float)
 
-    def logged(keys: Container[bytes]) -> FloatArray:
+    def logged(keys: Container[str]) -> FloatArray:
         """Count what the data has of some episodes; copies count as often as they are there."""
         return counted([part for key, part in zip(data.keys, parts, strict=False) if key in keys])
 

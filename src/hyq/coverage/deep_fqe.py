@@ -15,13 +15,12 @@ Each of several networks learns from whole episodes drawn with replacement, and 
 spread evenly over all that is possible. Their spread makes the interval: it shows what the episodes
 leave to chance, what the networks make of actions that were not logged, and values that have not
 come to rest. It does not show what they all get wrong alike, for which it is made wider (`WIDER`),
-nor what lies where no episode went: see `DeepEvaluation.doubts`.
+nor what lies where no episode went: see `Evaluation.doubts`.
 """
 
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import pairwise
 
 import gymnasium as gym
 import numpy as np
@@ -34,8 +33,12 @@ from hyq.core.seeding import Streams
 from hyq.core.settings import check_range
 from hyq.core.types import BoolArray, FloatArray, IntArray
 from hyq.coverage.estimate import Interval
+from hyq.coverage.fqe import Evaluation
 from hyq.data.columns import only_column
 from hyq.data.dataset import Dataset
+from hyq.ensembles import Ensemble
+from hyq.fqi.networks import StepNetworks
+from hyq.losses import chosen
 from hyq.networks import InputScaling, is_image
 from hyq.policy import Policy
 
@@ -50,48 +53,18 @@ TAU = 0.15
 UPDATES = 2500
 FEWEST_EPISODES = 10
 ORDINARY = 0.99
-"""Share of the logged transitions that have one of another episode as near as is asked for."""
+"""Share of the logged transitions that have a neighbour in another episode within the limit."""
 LEAST_INSIDE = 0.95
 """Share of its time that a supported policy spends where the data is."""
 WIDER = 2.0
 """How much wider the interval is than the networks' spread alone makes it.
 
 What the networks share, such as values that lag behind, moves them all alike, and their spread does
-not show it: alone it held what was then earned in 17 of 21 cases. Twice as wide was chosen on those
-and held in 17 of 18 others (`benchmarks/deep_evaluation.py`). It is not proved.
+not show it: alone it held the mean return of play in 17 of 21 cases. Twice as wide was chosen on
+those and held in 17 of 18 others (`benchmarks/deep_evaluation.py`). It is not proved.
 """
 WIDEST = 0.5
 """Share of all possible values that an interval may be wide and still say something."""
-
-
-@dataclass(frozen=True)
-class DeepEvaluation:
-    """The discounted value of a deep policy, estimated from data."""
-
-    value: Interval
-    networks: FloatArray
-    """The value that each network came to."""
-    possible: tuple[float, float]
-    """The least and the most that rewards as logged can add up to."""
-    agreement: float
-    """Share of logged transitions on which the policy would have acted as logged."""
-    inside: float
-    """Share of its discounted time that the policy spends near transitions that were logged."""
-    uniform: bool
-    """Whether all logged rewards are equal and no episode terminated."""
-
-    @property
-    def doubts(self) -> tuple[str, ...]:
-        """Why the data does not support the estimate; empty where nothing speaks against it."""
-        low, high = self.possible
-        found = []
-        if self.uniform:
-            found.append("every policy looks alike: one reward throughout, and no episode ended")
-        if self.inside < LEAST_INSIDE:
-            found.append("the policy leaves what was logged, and values there are guesses")
-        if self.value.high - self.value.low > WIDEST * (high - low):
-            found.append("the networks disagree: the data does not decide the value")
-        return tuple(found)
 
 
 def deep_evaluation(
@@ -103,26 +76,30 @@ def deep_evaluation(
     updates: int = UPDATES,
     seed: int = 0,
     progress: Callable[[int], None] = lambda updates: None,
-) -> DeepEvaluation:
-    """Evaluate `policy` on logged episodes with so many networks.
+) -> Evaluation:
+    """Evaluate the discounted value of `policy` on logged episodes with so many networks.
 
     `progress` is called with the number of updates done.
     """
     _check(policy, dataset, gamma, replicates, updates)
     rows = _Rows.of(policy, dataset, gamma)
-    streams = Streams(seed)
-    networks = _learned(rows, replicates, updates, streams, progress)
+    least, most = (x / (1 - gamma) for x in (min(rows.reward.min(), 0), max(rows.reward.max(), 0)))
+    width = max(most - least, 1e-12)
+    networks = _learned(rows, least, width, replicates, updates, Streams(seed), progress)
     margin = WIDER * networks.std(ddof=1) * student.ppf(0.975, replicates - 1)
     middle = networks.mean()
-    value, low, high = np.clip([middle, middle - margin, middle + margin], *rows.possible)
-    return DeepEvaluation(
-        Interval(float(value), float(low), float(high)),
-        networks,
-        rows.possible,
-        float((rows.action == rows.own[rows.at]).mean()),
-        _inside(rows, gamma),
-        bool(np.ptp(rows.reward) == 0 and not dataset.terminated.any()),
-    )
+    value, low, high = np.clip([middle, middle - margin, middle + margin], least, most).tolist()
+    agreement = float((rows.action == rows.own[rows.at]).mean())
+    inside = _inside(rows, gamma)
+    uniform = np.ptp(rows.reward) == 0 and not dataset.terminated.any()
+    wide = high - low > WIDEST * (most - least)
+    doubts = {
+        "every policy looks alike: one reward throughout, and no episode ended": uniform,
+        "the policy leaves what was logged, and values there are guesses": inside < LEAST_INSIDE,
+        "the networks disagree: the data does not decide the value": wide,
+    }
+    found = tuple(doubt for doubt, holds in doubts.items() if holds)
+    return Evaluation(Interval(value, low, high), networks, agreement, inside, found)
 
 
 def check_sees_vectors(policy: Policy) -> None:
@@ -175,7 +152,6 @@ class _Rows:
     """Of the value from there on."""
     bootstrap: IntArray
     """That place among the observations."""
-    possible: tuple[float, float]
 
     @classmethod
     def of(cls, policy: Policy, dataset: Dataset, gamma: float) -> "_Rows":
@@ -199,86 +175,55 @@ class _Rows:
             total[row] += gamma * total[row + 1]
             discount[row] = gamma * discount[row + 1]
             bootstrap[row] = bootstrap[row + 1]
-        least, most = min(reward.min(), 0.0), max(reward.max(), 0.0)
-        possible = (float(least) / (1 - gamma), float(most) / (1 - gamma))
         first = ends - dataset.length
-        return cls(
-            seen,
-            own,
-            at,
-            action,
-            reward,
-            over,
-            episode,
-            first,
-            total,
-            discount,
-            bootstrap,
-            possible,
-        )
+        columns = (seen, own, at, action, reward, over, episode, first, total, discount, bootstrap)
+        return cls(*columns)
 
 
 def _learned(
-    rows: _Rows, replicates: int, updates: int, streams: Streams, progress: Callable[[int], None]
+    rows: _Rows,
+    low: float,
+    width: float,
+    replicates: int,
+    updates: int,
+    streams: Streams,
+    progress: Callable[[int], None],
 ) -> FloatArray:
     """Train the networks side by side and return the value that each gives the policy.
 
     Values are learned in units of all that is possible, from 0 to 1.
     """
-    low, high = rows.possible
-    width = max(high - low, 1e-12)
     episodes = len(rows.first)
     rng = streams.generator("bootstrap")
-    chosen = rng.integers(episodes, size=(replicates, episodes))
-    count = [np.bincount(mine, minlength=episodes) for mine in chosen]
+    resamples = rng.integers(episodes, size=(replicates, episodes))
+    count = [np.bincount(mine, minlength=episodes) for mine in resamples]
     drawn = [np.repeat(np.arange(len(rows.at)), times[rows.episode]) for times in count]
-    q = _networks(rows, replicates, streams.generator("weights"))
-    target_q = [part.clone() for part in q]
-    for part in q:
-        part.requires_grad_(True)
-    adam = torch.optim.Adam(q, lr=LEARNING_RATE, fused=True)
+    actions = 1 + int(max(rows.own.max(), rows.action.max()))
+    sizes, seed = (rows.seen.shape[1], (HIDDEN, HIDDEN), actions), streams.integer("weights")
+    networks = StepNetworks(replicates, *sizes, learning_rate=LEARNING_RATE, seed=seed)
+    spread = (torch.arange(replicates)[:, None, None] + 0.5) / replicates
+    for network in (networks.online, networks.target):
+        network.biases[-1].data += spread  # first values are spread over all that is possible
     seen = torch.from_numpy(rows.seen)
+
+    def values(network: Ensemble, at: IntArray, action: IntArray) -> torch.Tensor:
+        return chosen(network(seen[at]), torch.from_numpy(action))
+
     rng = streams.generator("batches")
     for update in range(updates):
         batch = np.stack([mine[rng.integers(len(mine), size=BATCH)] for mine in drawn])
         then = rows.bootstrap[batch]
-        with torch.no_grad():
-            v_t = _values(target_q, seen[then], rows.own[then]).clamp(0.0, 1.0).numpy()
+        v_t = values(networks.target, then, rows.own[then]).clamp(0.0, 1.0).numpy()
         target = (rows.total[batch] + rows.discount[batch] * (low + width * v_t) - low) / width
-        q_tm1 = _values(q, seen[rows.at[batch]], rows.action[batch])
+        q_tm1 = values(networks.online, rows.at[batch], rows.action[batch])
         loss = (q_tm1 - torch.from_numpy(target.astype(np.float32))).square().sum() / BATCH
-        adam.zero_grad()
-        torch.autograd.backward(loss)
-        adam.param_groups[0]["lr"] = LEARNING_RATE * min(1.0, max(0.05, 2 - 2 * update / updates))
-        adam.step()
-        with torch.no_grad():
-            for old, new in zip(target_q, q, strict=True):
-                old.lerp_(new, TAU)
+        rate = LEARNING_RATE * min(1.0, max(0.05, 2 - 2 * update / updates))
+        networks.optimizer.param_groups[0]["lr"] = rate
+        networks.descend(loss, TAU)
         progress(update + 1)
     starts = np.tile(rows.at[rows.first], (replicates, 1))
-    with torch.no_grad():
-        values = _values(target_q, seen[starts], rows.own[starts]).numpy().astype(np.float64)
-    return low + width * (values * np.stack(count)).sum(axis=1) / episodes
-
-
-def _networks(rows: _Rows, replicates: int, rng: np.random.Generator) -> list[torch.Tensor]:
-    """Draw initial weights as PyTorch does; the last biases spread the first values."""
-    sizes = (rows.seen.shape[1], HIDDEN, HIDDEN, 1 + int(max(rows.own.max(), rows.action.max())))
-    parts = []
-    for inputs, outputs in pairwise(sizes):
-        bound = inputs**-0.5
-        for shape in ((replicates, inputs, outputs), (replicates, 1, outputs)):
-            parts.append(rng.uniform(-bound, bound, shape))
-    parts[-1] += (rng.permutation(replicates)[:, None, None] + 0.5) / replicates
-    return [torch.from_numpy(part.astype(np.float32)) for part in parts]
-
-
-def _values(parts: list[torch.Tensor], seen: torch.Tensor, action: IntArray) -> torch.Tensor:
-    """Return q(s, a) of each network for rows of its own."""
-    for layer in (0, 2):
-        seen = torch.relu(torch.baddbmm(parts[layer + 1], seen, parts[layer]))
-    outputs = torch.baddbmm(parts[5], seen, parts[4])
-    return outputs.gather(2, torch.from_numpy(action)[:, :, None])[:, :, 0]
+    found = values(networks.target, starts, rows.own[starts]).numpy().astype(np.float64)
+    return low + width * (found * np.stack(count)).sum(axis=1) / episodes
 
 
 def _inside(rows: _Rows, gamma: float) -> float:

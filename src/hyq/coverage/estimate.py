@@ -3,12 +3,11 @@
 For one step: n logged pairs give the covariance of nu_h, N episodes of the policy give d_h.
 Plugging both in overstates the two numbers, because the inverse of a noisy covariance is too large
 and the square of a noisy mean is too large. A delete-a-group jackknife over `FOLDS` groups of
-logged episodes mends the first and measures its spread; leaving out the pairs of equal visits (a
-U-statistic) mends the second. Steps share their episodes, logged and played, so that spreads are
-taken of sums over steps.
+logged episodes corrects the first and measures its spread; leaving out the pairs of equal visits (a
+U-statistic) corrects the second. Steps share their episodes, so spreads are of sums over steps.
 
-Episodes may end early. What follows is a state of its own with no residual, so there features are
-zero: d_h and nu_h then have a mass below one, which is the share of episodes that go so far.
+Episodes may end early. Features are zero after that, where there is no residual: d_h and nu_h then
+have a mass below one, which is the share of episodes that come so far.
 """
 
 import math
@@ -28,6 +27,7 @@ _RANGE = 1e-9
 _OUTSIDE = 1e-4
 """A visit with more than this share of its length in such directions is outside the data."""
 NORMAL_95 = 1.959964
+MOST_DIGITS = 6
 _STUDENT = 2.262157 / NORMAL_95
 """A std from ten folds has nine degrees of freedom, which an interval has to make up for."""
 
@@ -48,14 +48,21 @@ class Interval:
         low, high = value - NORMAL_95 * std, value + NORMAL_95 * std
         return cls(value, max(low, 0.0), max(high, 0.0))
 
+    def shown(self, digits: int) -> list[str]:
+        """Return value and bounds with so many digits, or more where the bounds look the same."""
+        text = [f"{number:.{digits}g}" for number in (self.value, self.low, self.high)]
+        if text[1] == text[2] and digits < MOST_DIGITS and self.low < self.high:
+            return self.shown(digits + 1)
+        return text
+
 
 @dataclass(frozen=True)
 class StepCoverage:
     """How the data of one step covers the policy's visits.
 
     A first axis of length `FOLDS` + 1 holds numbers from all data, then without each fold. Norms
-    are those of the data's inverse covariance. An episode counts as zero where it has ended, or is
-    outside the span of the data's features.
+    are those of the data's inverse covariance. An episode that has ended or is outside the span of
+    the data's features counts as zero.
     """
 
     length: FloatArray
@@ -86,12 +93,11 @@ class StepCoverage:
 
 
 class Covariance:
-    """The second moments of a step's logged features, by fold and group; rows come in blocks."""
+    """The second moments of a step's logged features, by fold and `wanted` group."""
 
-    def __init__(self, width: int, wanted: IntArray) -> None:
-        """Begin with nothing; only groups in `wanted` are kept."""
+    def __init__(self, wanted: IntArray) -> None:
+        self._wanted = wanted
         self._gram: dict[int, FloatArray] = {}
-        self._width, self._wanted = width, wanted
 
     def add(self, group: IntArray, rows: FloatArray, fold: IntArray) -> None:
         """Take features of logged pairs."""
@@ -99,7 +105,7 @@ class Covariance:
             mine = np.flatnonzero(group == g)
             if not len(mine):
                 continue
-            gram = self._gram.setdefault(int(g), np.zeros((FOLDS, self._width, self._width)))
+            gram = self._gram.setdefault(int(g), np.zeros((FOLDS, *2 * rows.shape[1:])))
             picked, folds = rows[mine].astype(np.float64, copy=False), fold[mine]
             for k in range(FOLDS):
                 part = picked[folds == k]
@@ -108,14 +114,9 @@ class Covariance:
     def covers(
         self, group: IntArray, visits: FloatArray, episode: IntArray, num_episodes: int, most: int
     ) -> StepCoverage:
-        """Compare with the policy's visits, one row of features each.
+        """Compare with the policy's visits: their groups, features and episodes.
 
-        Args:
-            group: Group of each visit.
-            visits: Features of each visit.
-            episode: Which of the policy's episodes each visit is of.
-            num_episodes: Episodes of the policy, N.
-            most: Rows of the step that has most; others lack those of episodes that ended.
+        `most` is the rows of the step that has most; others lack those of episodes that ended.
         """
         outside = np.ones((FOLDS + 1, len(visits)), dtype=bool)
         length = np.zeros((FOLDS + 1, num_episodes))
@@ -154,7 +155,6 @@ class Counts:
     """The same for features that are 1 in a group for each pair, as for tables: only counts."""
 
     def __init__(self, wanted: IntArray) -> None:
-        """Begin with nothing; only groups in `wanted`, which is sorted, are kept."""
         self._wanted = wanted
         self._count = np.zeros((FOLDS, len(wanted)), dtype=np.int64)
 
@@ -195,8 +195,8 @@ def new_folds(rows: int) -> IntArray:
 def next_folds(folds: IntArray, alive: BoolArray, rows: int) -> IntArray:
     """Return the folds of the `rows` of the next step, given those of a step.
 
-    An episode stays in its fold, as far as the number of rows tells that those which go on (all of
-    them, if none is marked as ended) were logged in the order of the step before.
+    An episode stays in its fold if the number of rows shows that those which continue (all of them,
+    if none is marked as ended) were logged in the order of the step before.
     """
     for kept in (folds[alive], folds):
         if len(kept) == rows:

@@ -24,15 +24,14 @@ FeatureKind = Literal["raw", "fourier", "network"]
 
 WIDEST_RAW = 256
 FOURIER_WIDTH = 64
+PILOT = 1000
+"""Rows of a dataset that features are scaled by."""
 
 
 @dataclass(frozen=True)
 class Features:
     """A feature map; `psi` returns a row (n, width) for each pair at step h."""
 
-    kind: FeatureKind
-    groups: int
-    width: int
     psi: Callable[[int, Array, Array], FloatArray]
     discrete: bool
     """Whether groups are actions; otherwise there is one group and psi sees the action."""
@@ -48,92 +47,57 @@ class Features:
         return group, rows
 
 
-def check_pairs(states: int, actions: int) -> None:
-    """Raise for more pairs of a state and an action than there are numbers for."""
-    if states * actions >= 2**63:
-        raise HyqError(
-            f"states go up to {states - 1}: number them from 0 on, or log what they look like"
-        )
-
-
-PILOT = 1000
-"""Rows of a dataset that features are scaled by."""
-
-
 def features_for(
     kind: FeatureKind,
     view: StepView,
     observations: Sequence[Array],
     actions: Sequence[Array],
     rng: np.random.Generator,
-    policy: GreedyPolicy | None,
+    policy: GreedyPolicy,
 ) -> Features:
     """Build a map for a dataset's pairs, and for others with these observations and actions."""
     pilot = view.rows(np.unique(np.linspace(0, len(view) - 1, PILOT).astype(np.int64)))
-    count = states = 0
-    if is_index(pilot.action):
-        count = 1 + max(int(column.max()) for column in (view.action, *actions))
-    if is_index(pilot.observation):
-        if not count:
-            raise HyqError("observations that are indices of states need actions that are, too")
-        rows = view.transitions
-        seen = (rows.observation, rows.next_observation, *observations)
-        states = 1 + max(int(column.max()) for column in seen)
-        check_pairs(states, count)
-    return choose_features(kind, pilot.observation, pilot.action, count, states, rng, policy)
-
-
-def choose_features(
-    kind: FeatureKind,
-    observation: Array,
-    action: Array,
-    actions: int,
-    states: int,
-    rng: np.random.Generator,
-    policy: GreedyPolicy | None,
-) -> Features:
-    """Build a map from a pilot sample of pairs.
-
-    `actions` counts discrete actions (0 if they are vectors), `states` integer observations.
-    """
+    discrete = is_index(pilot.action)
+    count = 1 + max(int(column.max()) for column in (view.action, *actions)) if discrete else 0
     if kind == "network":
-        return _network(policy, actions)
-    if observation.ndim == 3 and actions and observation.shape[1] == actions:
+        return _network(policy)
+    shape = pilot.observation.shape
+    if len(shape) == 3 and discrete and shape[1] == count:
         # Linear MDPs of this project observe the matrix phi(s, .): the features are given.
-        return Features(kind, 1, observation.shape[2], _own_row, discrete=False)
-    if observation.ndim == 1 and np.issubdtype(observation.dtype, np.integer):
+        return Features(lambda h, s, a: s[np.arange(len(a)), a], discrete=False)
+    if is_index(pilot.observation):
+        if not discrete:
+            raise HyqError("observations that are indices of states need actions that are, too")
+        seen = (view.transitions.observation, view.transitions.next_observation, *observations)
+        states = 1 + max(int(column.max()) for column in seen)
+        if states * count >= 2**63:
+            raise HyqError(
+                f"states go up to {states - 1}: number them from 0 on, or log what they look like"
+            )
         # One-hot features have a diagonal covariance: as groups of one they need no matrix.
-        return Features(
-            kind,
-            (actions or 1) * states,
-            1,
-            lambda h, s, a: np.ones((len(s), 1)),
-            bool(actions),
-            states,
-        )
-    flat = _flatten(observation, action, bool(actions))
+        return Features(lambda h, s, a: np.ones((len(s), 1)), True, states)
+
+    def flat(observation: Array, action: Array) -> FloatArray:
+        rows = observation.reshape(len(observation), -1)
+        if not discrete:
+            rows = np.concatenate([rows, action.reshape(len(action), -1)], axis=1)
+        return np.asarray(rows, dtype=np.float64 if rows.dtype == np.float64 else np.float32)
+
+    sample = flat(pilot.observation, pilot.action)
+    width = sample.shape[1]
     if kind == "fourier":
-        scale = _median_distance(flat, rng)
-        direction = rng.standard_normal((flat.shape[1], FOURIER_WIDTH)) / scale
+        scale = _median_distance(sample, rng)
+        direction = rng.standard_normal((width, FOURIER_WIDTH)) / scale
         phase = rng.uniform(0, 2 * math.pi, FOURIER_WIDTH)
 
         def waves(h: int, s: Array, a: Array) -> FloatArray:
-            angle = _flatten(s, a, bool(actions)) @ direction + phase
-            return _with_constant(np.cos(angle) * math.sqrt(2.0))
+            return _with_constant(np.cos(flat(s, a) @ direction + phase) * math.sqrt(2.0))
 
-        return Features(kind, actions or 1, FOURIER_WIDTH + 1, waves, bool(actions))
-    if kind != "raw":
-        raise HyqError(f"features are 'raw', 'fourier' or 'network', got {kind!r}")
-    width = min(flat.shape[1], WIDEST_RAW)
-    project = None
-    if width < flat.shape[1]:
-        project = rng.standard_normal((flat.shape[1], width)) / math.sqrt(flat.shape[1])
-
-    def raw(h: int, s: Array, a: Array) -> FloatArray:
-        x = _flatten(s, a, bool(actions))
-        return _with_constant(x if project is None else x @ project)
-
-    return Features(kind, actions or 1, width + 1, raw, bool(actions))
+        return Features(waves, discrete)
+    if width <= WIDEST_RAW:
+        return Features(lambda h, s, a: _with_constant(flat(s, a)), discrete)
+    project = rng.standard_normal((width, WIDEST_RAW)) / math.sqrt(width)
+    return Features(lambda h, s, a: _with_constant(flat(s, a) @ project), discrete)
 
 
 def fitting_features(policy: GreedyPolicy) -> FeatureKind:
@@ -142,43 +106,20 @@ def fitting_features(policy: GreedyPolicy) -> FeatureKind:
     return "network" if isinstance(first, MLPFunction | BlockFunction) else "raw"
 
 
-def _network(policy: GreedyPolicy | None, actions: int) -> Features:
-    if policy is None:
-        raise HyqError("network features are a policy's last layer: name one with --policy")
-    functions = policy.functions
-    first = functions[0]
-    if isinstance(first, BlockFunction):
-        latents = first.encoder.shape[1]
+def _network(policy: GreedyPolicy) -> Features:
+    """Return the last layer of a policy's network, or the code of its encoder."""
+    if fitting_features(policy) != "network":
+        raise HyqError("this policy has no network layer: choose raw or fourier features")
 
-        def code(h: int, s: Array, a: Array) -> FloatArray:
-            function = functions[h]
-            assert isinstance(function, BlockFunction)
+    def last_layer(h: int, s: Array, a: Array) -> FloatArray:
+        function = policy.functions[h]
+        if isinstance(function, BlockFunction):
+            latents = function.encoder.shape[1]
             return np.eye(latents)[(s @ function.encoder + function.bias).argmax(axis=1)]
+        assert isinstance(function, MLPFunction)
+        return _with_constant(function.hidden(s))
 
-        return Features("network", actions, latents, code, discrete=True)
-    if isinstance(first, MLPFunction):
-
-        def last_layer(h: int, s: Array, a: Array) -> FloatArray:
-            function = functions[h]
-            assert isinstance(function, MLPFunction)
-            return _with_constant(function.hidden(s))
-
-        return Features(
-            "network", actions, first.layers[-1][0].shape[0] + 1, last_layer, discrete=True
-        )
-    raise HyqError("this policy has no network layer: choose raw or fourier features")
-
-
-def _own_row(h: int, observation: Array, action: Array) -> FloatArray:
-    rows: FloatArray = observation[np.arange(len(action)), action]
-    return rows
-
-
-def _flatten(observation: Array, action: Array, discrete: bool) -> FloatArray:
-    flat = observation.reshape(len(observation), -1)
-    if not discrete:
-        flat = np.concatenate([flat, action.reshape(len(action), -1)], axis=1)
-    return np.asarray(flat, dtype=np.float64 if flat.dtype == np.float64 else np.float32)
+    return Features(last_layer, discrete=True)
 
 
 def _with_constant(rows: FloatArray) -> FloatArray:

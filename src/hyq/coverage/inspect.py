@@ -11,6 +11,7 @@ import numpy as np
 import hyq.envs  # noqa: F401  (registers the environments that datasets name)
 from hyq.core.errors import HyqError
 from hyq.core.seeding import Streams
+from hyq.core.settings import check_range
 from hyq.core.types import Array, FloatArray, IntArray, Transitions
 from hyq.coverage.estimate import (
     Counts,
@@ -24,16 +25,13 @@ from hyq.coverage.features import FeatureKind, Features, features_for
 from hyq.coverage.inspection import Comparator, Inspection, StepFacts
 from hyq.coverage.policy import load_policy
 from hyq.coverage.scan import (
-    DistinctCounter,
-    EpisodeLinker,
     EpisodeLinks,
+    action_entropy,
     effective_dimension,
-    entropy,
     is_index,
     row_hashes,
+    unsupported,
 )
-from hyq.coverage.support import unsupported
-from hyq.coverage.verdict import findings, verdict
 from hyq.data.columns import described, first_column
 from hyq.data.dataset import Dataset
 from hyq.data.steps import StepView
@@ -50,61 +48,26 @@ BLOCK_BYTES = 8 << 20
 
 @dataclass(frozen=True)
 class Visits:
-    """Where a policy goes in the environment, step by step."""
+    """Where a policy goes in the environment: the transitions of each step that it comes to."""
 
-    observation: tuple[Array, ...]
-    action: tuple[Array, ...]
+    steps: tuple[Transitions, ...]
     episode: tuple[IntArray, ...]
     """Which episodes the visits of a step are of: those that have not ended."""
     returns: FloatArray
 
 
-@dataclass(frozen=True)
-class _Policy:
-    """A policy's visits, and the features in which data is compared with them."""
-
-    features: Features
-    visits: Visits
-
-    def moments(self, h: int) -> Covariance | Counts:
-        """Prepare to add up the data in the groups that the policy visits at this step."""
-        wanted = np.unique(self._pairs(h)[0])
-        return Counts(wanted) if self.features.states else Covariance(self.features.width, wanted)
-
-    def covered(self, h: int, moments: Covariance | Counts, most: int) -> StepCoverage:
-        """Compare the visits of a step with its data."""
-        return moments.covers(
-            *self._pairs(h), self.visits.episode[h], len(self.visits.returns), most
-        )
-
-    def unsupported(self, h: int, covered: StepCoverage, sample: Transitions) -> float:
-        """Return the share of the visits that a step's data does not support."""
-        if not len(sample):
-            return 1.0
-        if self.features.states:
-            return float(covered.outside[0] / covered.visits)
-        visits = self.visits.observation[h], self.visits.action[h]
-        return _unsupported_share(sample.observation, sample.action, *visits)
-
-    def _pairs(self, h: int) -> tuple[IntArray, FloatArray]:
-        return self.features(h, self.visits.observation[h], self.visits.action[h])
-
-
 def policy_visits(policy: GreedyPolicy, env: VectorEnv, seed: int) -> Visits:
     """Play an episode of the policy in each of the environments, and close them."""
-    total = np.zeros(env.num_envs)
-    observations, actions, alive = [], [], []
     try:
-        for rows, episode in lockstep(env, policy, policy.horizon, seed):
-            total[episode] += rows.reward
-            alive.append(episode)
-            observations.append(rows.observation)
-            actions.append(np.asarray(rows.action))
+        played = list(lockstep(env, policy, policy.horizon, seed))
     except (ValueError, IndexError, RuntimeError) as error:
         raise HyqError(f"the policy does not fit the environment: {error}") from None
     finally:
         env.close()
-    return Visits(tuple(observations), tuple(actions), tuple(alive), total)
+    total = np.zeros(env.num_envs)
+    for rows, episode in played:
+        total[episode] += rows.reward
+    return Visits(tuple(rows for rows, _ in played), tuple(alive for _, alive in played), total)
 
 
 def _environment(dataset: Dataset, env: str | None, num_envs: int) -> VectorEnv:
@@ -128,16 +91,18 @@ def _environment(dataset: Dataset, env: str | None, num_envs: int) -> VectorEnv:
 class _Pass:
     """The one pass over the data, step after step, and what a step leaves for the next."""
 
-    def __init__(self, dataset: Dataset, view: StepView, policy: _Policy | None) -> None:
-        """Find where each step begins."""
-        self._view, self._policy = view, policy
+    def __init__(
+        self, dataset: Dataset, view: StepView, visits: Visits | None, features: Features | None
+    ) -> None:
+        self._view, self._visits, self._features = view, visits, features
         self._first = np.searchsorted(view.step, np.arange(view.horizon + 1))
         self._row_bytes = max(view.rows(slice(0, 1)).observation.nbytes, 1)
         self._episode_folds = new_folds(dataset.num_episodes) if dataset.ordered else None
         self._folds, self._alive = new_folds(0), np.zeros(0, np.bool_)
         self._led_to: Array | None = None
         """Sampled next observations of the previous step."""
-        self.duplicates, self.linker = DistinctCounter(), EpisodeLinker()
+        self.seen, self.after = np.zeros((2, len(view)), np.uint64)
+        """Hashes of observations and of next observations."""
         self.coverage: list[StepCoverage] = []
         self.facts: list[StepFacts] = []
 
@@ -145,50 +110,50 @@ class _Pass:
         """Read the rows of a step, a block at a time, and return how many there are so far."""
         view, start, stop = self._view, int(self._first[h]), int(self._first[h + 1])
         whole, rows = slice(start, stop), stop - start
-        action, reward, alive = view.action[whole], view.reward[whole], view.discount[whole] > 0
+        reward, alive = view.reward[whole], view.discount[whole] > 0
         self._folds = self._next_folds(whole, rows)
         self._alive = alive
-        policy = self._policy
-        if policy is not None and h >= len(policy.visits.action):
-            policy = None  # none of its episodes comes so far
-        moments = policy.moments(h) if policy else None
-        seen, after = np.zeros((2, rows), np.uint64)
+        visits, features = self._visits, self._features
+        moments: Counts | Covariance | None = None
+        if visits and features and h < len(visits.steps):  # its episodes come so far
+            there = visits.steps[h]
+            group, psi = features(h, there.observation, there.action)
+            moments = (Counts if features.states else Covariance)(np.unique(group))
         at_once = max(1, min(BLOCK_BYTES // (2 * self._row_bytes), 1 << 17))
         for first in range(start, stop, at_once):
-            block = view.rows(slice(first, min(first + at_once, stop)))
-            here = slice(first - start, first - start + len(block))
-            seen[here] = row_hashes(block.observation)
-            after[here] = row_hashes(block.next_observation)
-            if policy and moments:
-                pairs = policy.features(h, block.observation, block.action)
-                moments.add(*pairs, self._folds[here])
-        if rows:
-            self.duplicates.add(row_hashes(seen, after, action, reward, view.step[whole]))
-        self.linker.add(seen, after, reward, alive)
+            part = slice(first, min(first + at_once, stop))
+            block = view.rows(part)
+            self.seen[part] = row_hashes(block.observation)
+            self.after[part] = row_hashes(block.next_observation)
+            if features and moments:
+                pairs = features(h, block.observation, block.action)
+                moments.add(*pairs, self._folds[first - start :][: len(block)])
         kept = min(SAMPLE_ROWS, max(1, SAMPLE_BYTES // self._row_bytes))
         sample = view.rows(slice(start, stop, max(1, rows // kept)))
         if h:
             escaping = self._escaping(whole, sample.observation)
             self.facts[-1] = replace(self.facts[-1], escaping=escaping)
         self._led_to = sample.next_observation[sample.discount > 0]
-        unsupported_share = condition = math.nan
-        if policy and moments:
-            covered = policy.covered(h, moments, int(np.diff(self._first).max()))
+        lacking = condition = math.nan
+        if visits and features and moments:
+            most = int(np.diff(self._first).max())
+            covered = moments.covers(group, psi, visits.episode[h], len(visits.returns), most)
             self.coverage.append(covered)
             condition = covered.condition
-            unsupported_share = policy.unsupported(h, covered, sample)
-        distinct = (
-            len(np.unique(row_hashes(sample.observation))) / len(sample) if rows else math.nan
-        )
+            lacking = float(covered.outside[0] / covered.visits)
+            if not features.states:
+                lacking = _unsupported_share(
+                    sample.observation, sample.action, there.observation, there.action
+                )
         self.facts.append(
             StepFacts(
                 rows=rows,
                 mean_reward=float(reward.mean()) if rows else 0.0,
                 terminated=float(1.0 - alive.mean()) if rows else 0.0,
-                action_entropy=entropy(action),
-                distinct=distinct,
+                action_entropy=action_entropy(view.action[whole]),
+                distinct=_distinct(row_hashes(sample.observation)) if rows else math.nan,
                 dimension=effective_dimension(sample.observation) if rows else math.nan,
-                unsupported=unsupported_share,
+                unsupported=lacking,
                 condition=condition,
                 escaping=0.0,
             )
@@ -204,23 +169,44 @@ class _Pass:
         """Return the share of the previous step's next observations that this one does not have."""
         if self._led_to is None or not len(self._led_to):
             return 0.0
-        if not len(sample):
-            return 1.0
         if is_index(sample):  # indices have no distance, so that none may be missed
             there = np.isin(self._led_to, self._view.rows(whole).observation)
             return 1.0 - float(there.mean())
         return _unsupported_share(sample, _none(sample), self._led_to, _none(self._led_to))
+
+    def comparator(self, kind: FeatureKind) -> Comparator | None:
+        """Add up how the data covers the policy's visits."""
+        if self._visits is None:
+            return None
+        returns = self._visits.returns
+        lacking = np.array([step.unsupported for step in self.facts[: len(self.coverage)]])
+        visits = np.array([step.visits for step in self.coverage])
+        late = np.flatnonzero(lacking > 0.2)
+        return Comparator(
+            features=kind,
+            episodes=len(returns),
+            mean_return=float(returns.mean()),
+            mean_length=float(visits.sum() / len(returns)),
+            unsupported=float(lacking @ visits / visits.sum()),
+            first_unsupported=int(late[0]) if len(late) else None,
+            **vars(PolicyCoverage.of(self.coverage)),
+        )
 
 
 def _none(rows: Array) -> IntArray:
     return np.zeros(len(rows), np.int64)
 
 
+def _distinct(hashes: IntArray) -> float:
+    return len(np.unique(hashes)) / len(hashes)
+
+
 def _unsupported_share(data: Array, action: Array, there: Array, taken: Array) -> float:
     """Return the share of visits unlike any pair in the data; vectors of actions have distances."""
+    if not len(data):
+        return 1.0
     if not is_index(action):
-        flat = action.reshape(len(action), -1)
-        scale = flat.std(axis=0) + 1e-12
+        scale = action.reshape(len(action), -1).std(axis=0) + 1e-12
         data, there = (
             np.concatenate([o.reshape(len(o), -1), a.reshape(len(a), -1) / scale], axis=1)
             for o, a in ((data, action), (there, taken))
@@ -244,39 +230,34 @@ def inspect_dataset(
     With a policy, its visits are compared with the data; they come from `env`, or from the
     environment that the dataset says it was made in.
     """
-    if episodes < FEWEST_EPISODES:
-        raise HyqError(
-            f"visits are compared between episodes: play at least {FEWEST_EPISODES}, not {episodes}"
-        )
+    check_range("the number of episodes to play", episodes, FEWEST_EPISODES)
     dataset = Dataset.load(path)
     view = dataset.by_step()
-    streams = Streams(seed)
-    saved = load_policy(policy) if policy is not None else None
-    target = None
-    if saved is not None:
+    visits = chosen = None
+    if policy is not None:
+        saved, streams = load_policy(policy), Streams(seed)
         if saved.horizon != view.horizon:
             raise HyqError(
                 f"the policy knows {saved.horizon} steps, the dataset has {view.horizon}"
             )
         made = _environment(dataset, env, episodes)
         visits = policy_visits(saved, made, streams.integer("visits"))
-        chosen = features_for(
-            features, view, visits.observation, visits.action, streams.generator("features"), saved
-        )
-        target = _Policy(chosen, visits)
+        seen, taken = zip(*((rows.observation, rows.action) for rows in visits.steps), strict=True)
+        chosen = features_for(features, view, seen, taken, streams.generator("features"), saved)
+    elif features != "raw":
+        raise HyqError(f"{features} features measure a policy's coverage: name it with --policy")
     elif env is not None:
         _environment(dataset, env, 1).close()
-    if saved is None and features != "raw":
-        raise HyqError(f"{features} features measure a policy's coverage: name it with --policy")
-    scan = _Pass(dataset, view, target)
+    scan = _Pass(dataset, view, visits, chosen)
     for h in range(view.horizon):
         progress(scan.step(h), len(dataset))
+    rows = row_hashes(scan.seen, scan.after, view.action, view.reward, view.step)
     reward, actions = dataset.reward, 0
     described_actions = f"vectors {described(dataset.action)}"
     if is_index(dataset.action):
         actions = len(np.unique(dataset.action))
         described_actions = f"discrete, {actions} different"
-    result = Inspection(
+    return Inspection(
         path=path,
         provenance=dict(dataset.provenance),
         rows=len(dataset),
@@ -286,27 +267,10 @@ def inspect_dataset(
         actions=actions,
         reward=(float(reward.min()), float(reward.mean(dtype=float)), float(reward.max())),
         reward_sparsity=float((reward == 0).mean()),
-        duplicates=scan.duplicates.duplicate_share(),
-        episodes=EpisodeLinks.known(dataset) if dataset.ordered else scan.linker.finish(),
+        duplicates=1.0 - _distinct(rows),
+        episodes=EpisodeLinks.known(dataset)
+        if dataset.ordered
+        else EpisodeLinks.found(view, scan.seen, scan.after),
         steps=tuple(scan.facts),
-        comparator=None if target is None else _comparator(scan, target.visits, features),
-    )
-    return replace(result, findings=findings(result), verdict=verdict(result))
-
-
-def _comparator(scan: _Pass, played: Visits, kind: FeatureKind) -> Comparator:
-    coverage = PolicyCoverage.of(scan.coverage)
-    lacking = np.array([step.unsupported for step in scan.facts[: len(scan.coverage)]])
-    visits = np.array([step.visits for step in scan.coverage])
-    late = np.flatnonzero(lacking > 0.2)
-    return Comparator(
-        features=kind,
-        episodes=len(played.returns),
-        mean_return=float(played.returns.mean()),
-        mean_length=float(visits.sum() / len(played.returns)),
-        transfer=coverage.transfer,
-        condition=coverage.condition,
-        outside=coverage.outside,
-        unsupported=float(lacking @ visits / visits.sum()),
-        first_unsupported=int(late[0]) if len(late) else None,
+        comparator=scan.comparator(features),
     )

@@ -10,14 +10,12 @@ step; such a policy is evaluated by `coverage.deep_fqe`, or played.
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import numpy as np
-from safetensors import SafetensorError
-from safetensors.numpy import load, save
-
+from hyq.core.arrays import load_arrays, save_arrays
 from hyq.core.errors import HyqError
-from hyq.core.files import new_directory, write_bytes
+from hyq.core.files import new_directory
+from hyq.core.trees import flatten, subtree
 from hyq.core.types import Array
-from hyq.fqi.block import BlockFunction, Encoding
+from hyq.fqi.block import BlockFunction
 from hyq.fqi.classes import GreedyPolicy, ValueFunction
 from hyq.fqi.finite import FiniteFunction
 from hyq.fqi.linear import LinearFunction
@@ -32,13 +30,9 @@ PLACES = ("final.safetensors", "checkpoint/state.safetensors", "state.safetensor
 
 def save_policy(directory: Path, functions: Sequence[ValueFunction]) -> None:
     """Write functions into a new directory that `load_policy` reads."""
-    arrays = {
-        f"{h}.{name}": np.array(array, order="C")
-        for h, function in enumerate(functions)
-        for name, array in function.arrays().items()
-    }
     with new_directory(directory) as draft:
-        write_bytes(draft / PLACES[0], save(arrays))
+        arrays = flatten({h: function.arrays() for h, function in enumerate(functions)})
+        save_arrays(draft / PLACES[0], arrays)
 
 
 def holds_deep_policy(directory: Path) -> bool:
@@ -62,25 +56,18 @@ def load_policy(directory: Path) -> GreedyPolicy:
             "on whole episodes, or let it play, with 'hyq evaluate'"
         )
     path = policy_file(directory)
-    try:
-        arrays = load(path.read_bytes())
-    except SafetensorError:
-        raise HyqError(f"{path} is damaged: it is not a safetensors file") from None
-    by_step: dict[int, dict[str, Array]] = {}
-    for name, array in arrays.items():
-        h, dot, parameter = name.partition(".")
-        if dot and h.isdigit():
-            by_step.setdefault(int(h), {})[parameter] = array
-    if sorted(by_step) != list(range(len(by_step))) or not by_step:
+    arrays = load_arrays(path)
+    steps = {int(name.split(".")[0]) for name in arrays if name.split(".")[0].isdigit()}
+    if not steps or steps != set(range(len(steps))):
         raise HyqError(f"{path} has no function for every step: it is not a policy of this kind")
-    return GreedyPolicy(tuple(_rebuild(by_step[h], path) for h in range(len(by_step))))
+    return GreedyPolicy(tuple(_rebuild(subtree(str(h), arrays), path) for h in sorted(steps)))
 
 
 def _rebuild(arrays: Mapping[str, Array], path: Path) -> ValueFunction:
     names = set(arrays)
     if names == {"encoder", "bias", "head", "hard"}:
-        encoding: Encoding = "hard" if arrays["hard"].all() else "soft"
-        return BlockFunction(arrays["encoder"], arrays["bias"], arrays["head"], encoding)
+        encoding = arrays["encoder"], arrays["bias"], arrays["head"]
+        return BlockFunction(*encoding, "hard" if arrays["hard"].all() else "soft")
     if names == {"table"}:
         return TabularFunction(arrays["table"])
     if names == {"table", "action_order"}:

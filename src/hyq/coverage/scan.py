@@ -1,14 +1,17 @@
-"""What is in a dataset, found in one pass: the part of an inspection that needs no policy."""
+"""What is in a dataset: hashes of rows, episodes put together again, spread and support."""
 
 import math
 from dataclasses import dataclass
 
 import numpy as np
+import torch
+from scipy.stats import entropy
 
 from hyq.core.types import Array, BoolArray, FloatArray, IntArray
 from hyq.data.dataset import Dataset
+from hyq.data.steps import StepView
 
-_KEPT_HASHES = 1 << 21
+QUANTILE = 0.99
 _ODD = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -42,42 +45,6 @@ def _mixed(words: IntArray) -> IntArray:
     return mixed
 
 
-class DistinctCounter:
-    """Counts rows and distinct rows from their hashes, in bounded memory.
-
-    When there are too many it keeps only hashes whose last bits are zero: a random sample of the
-    *distinct* rows with all their copies, which keeps the share of duplicates unbiased.
-    """
-
-    def __init__(self) -> None:
-        """Keep everything at first."""
-        self._level = 0
-        self._parts: list[IntArray] = []
-        self._kept = 0
-
-    def add(self, hashes: IntArray) -> None:
-        """Take the hashes of new rows."""
-        kept = self._sample(hashes)
-        self._parts.append(kept)
-        self._kept += len(kept)
-        while self._kept > _KEPT_HASHES:
-            self._level += 1
-            self._parts = [self._sample(np.concatenate(self._parts))]
-            self._kept = len(self._parts[0])
-
-    def _sample(self, hashes: IntArray) -> IntArray:
-        if not self._level:
-            return hashes
-        mask = np.uint64((1 << self._level) - 1)
-        kept: IntArray = hashes[(hashes & mask) == 0]
-        return kept
-
-    def duplicate_share(self) -> float:
-        """Return the share of rows that repeat an earlier one."""
-        hashes = np.concatenate(self._parts)
-        return 1.0 - len(np.unique(hashes)) / max(len(hashes), 1)
-
-
 @dataclass(frozen=True)
 class EpisodeLinks:
     """How transitions hang together."""
@@ -103,48 +70,31 @@ class EpisodeLinks:
         linked = 1.0 - float((~whole).sum() / max((len(dataset) - whole.sum()), 1))
         return cls(linked, dataset.returns()[whole], 0, cut)
 
-
-class EpisodeLinker:
-    """Links every step's next observations to the next step's observations, by hash.
-
-    Steps come in order, so two at a time are enough, whatever the number of episodes.
-    """
-
-    def __init__(self) -> None:
-        """Start before the first step."""
-        self._previous: tuple[IntArray, FloatArray, BoolArray] | None = None
-        self._returns: list[FloatArray] = []
-        self._matched = self._expected = self._continued = self._cut = 0
-
-    def add(
-        self, observation: IntArray, after: IntArray, reward: FloatArray, alive: BoolArray
-    ) -> None:
-        """Take the rows of the next step, given the hashes of where they began and led to."""
-        reward = reward.astype(np.float64)
-        if self._previous is None:
-            self._previous = (after, reward, alive)
-            return
-        source, total, was_alive = self._previous
-        match = _predecessors(source, was_alive, observation)
-        found = match >= 0
-        self._expected += len(observation)
-        self._matched += int(found.sum())
-        continued = np.zeros(len(source), dtype=bool)
-        continued[match[found]] = True
-        self._continued += int((continued & ~was_alive).sum())
-        self._cut += int((~continued & was_alive).sum())
-        self._returns.append(total[~continued])
-        so_far = np.full(len(observation), math.nan)
-        so_far[found] = total[match[found]]
-        self._previous = (after, so_far + reward, alive)
-
-    def finish(self) -> EpisodeLinks:
-        """Report, after the last step."""
-        assert self._previous is not None
-        _, total, alive = self._previous
-        returns = np.concatenate([*self._returns, total])
-        linked = self._matched / self._expected if self._expected else float(not alive.any())
-        return EpisodeLinks(linked, returns[~np.isnan(returns)], self._continued, self._cut)
+    @classmethod
+    def found(cls, view: StepView, seen: IntArray, after: IntArray) -> "EpisodeLinks":
+        """Link next observations to those of the next step, given the hashes of both."""
+        bounds = np.searchsorted(view.step, np.arange(view.horizon + 1)).tolist()
+        alive = view.discount > 0
+        total = view.reward[: bounds[1]].astype(np.float64)
+        returns = []
+        matched = continued_after_end = cut = 0
+        for h in range(1, view.horizon):
+            before, now = slice(*bounds[h - 1 : h + 1]), slice(*bounds[h : h + 2])
+            match = _predecessors(after[before], alive[before], seen[now])
+            linked = match >= 0
+            matched += int(linked.sum())
+            continued = np.zeros(len(total), dtype=bool)
+            continued[match[linked]] = True
+            continued_after_end += int((continued & ~alive[before]).sum())
+            cut += int((~continued & alive[before]).sum())
+            returns.append(total[~continued])
+            so_far = np.full(len(match), math.nan)
+            so_far[linked] = total[match[linked]]
+            total = so_far + view.reward[now]
+        every = np.concatenate([*returns, total])
+        later = len(view) - bounds[1]
+        share = matched / later if later else float(not alive.any())
+        return cls(share, every[~np.isnan(every)], continued_after_end, cut)
 
 
 def _predecessors(source: IntArray, alive: Array, observation: IntArray) -> IntArray:
@@ -168,12 +118,11 @@ def _predecessors(source: IntArray, alive: Array, observation: IntArray) -> IntA
     return match
 
 
-def entropy(action: Array) -> float:
-    """Return the entropy of discrete actions in nats; NaN for vectors."""
-    if not is_index(action):
+def action_entropy(action: Array) -> float:
+    """Return the entropy of discrete actions in nats; NaN for vectors, or without any."""
+    if not is_index(action) or not len(action):
         return math.nan
-    share = np.unique(action, return_counts=True)[1] / max(len(action), 1)
-    return float(-(share * np.log(share)).sum())
+    return float(entropy(np.unique(action, return_counts=True)[1]))
 
 
 def is_index(column: Array) -> bool:
@@ -190,7 +139,31 @@ def effective_dimension(rows: FloatArray) -> float:
     if not np.isfinite(gram).all():
         return math.nan
     values = np.maximum(np.linalg.eigvalsh(gram), 0.0)
-    if values.sum() <= 0:
-        return 0.0
-    share = values[values > 0] / values.sum()
-    return float(np.exp(-(share * np.log(share)).sum()))
+    return float(np.exp(entropy(values))) if values.sum() > 0 else 0.0
+
+
+def unsupported(logged: Array, logged_group: IntArray, there: Array, group: IntArray) -> BoolArray:
+    """Say of each visit whether its nearest logged pair of the same group is unusually far.
+
+    Unusual is further than 99% of logged pairs are from their own nearest neighbour in their group.
+    A visit whose group was never logged has no support at all.
+    """
+    data, points = (np.asarray(x.reshape(len(x), -1), dtype=np.float32) for x in (logged, there))
+    own = np.full(len(data), np.nan)
+    nearest = np.full(len(points), np.inf)
+    for g in np.unique(logged_group):
+        rows, mine = np.flatnonzero(logged_group == g), np.flatnonzero(group == g)
+        if len(mine):
+            nearest[mine] = _distances(points[mine], data[rows]).min(axis=1)
+        if len(rows) > 1:
+            between = _distances(data[rows], data[rows])
+            np.fill_diagonal(between, np.inf)
+            own[rows] = between.min(axis=1)
+    known = own[~np.isnan(own)]
+    # Distances between equal points are rounding errors of the squares they come from.
+    rounding = 1e-3 * float(np.sqrt(np.square(data).sum(axis=1).mean()))
+    return nearest > max(float(np.quantile(known, QUANTILE)) if len(known) else 0.0, rounding)
+
+
+def _distances(left: FloatArray, right: FloatArray) -> FloatArray:
+    return torch.cdist(torch.from_numpy(left), torch.from_numpy(right)).numpy()

@@ -8,10 +8,9 @@ from matplotlib.figure import Figure
 from rich.console import Console
 from rich.markup import escape
 
-from hyq.coverage.episodes import EpisodesInspection, verdict
+from hyq.coverage.episodes import EpisodesInspection
 from hyq.coverage.episodes import facts as episode_facts
-from hyq.coverage.inspection import Inspection
-from hyq.coverage.verdict import facts
+from hyq.coverage.inspection import Inspection, facts
 from hyq.report.curves import GREY, Curve, Level, Panel, draw_curves, figure_bytes, panel_grid, tidy
 from hyq.report.html import image, write_page
 from hyq.report.tables import TextTable, facts_table, number
@@ -22,17 +21,16 @@ STEPS_SHOWN = 12
 LONGEST_NAME = 24
 
 
-def _print_verdict(lines: Iterable[str], console: Console) -> None:
-    for line in lines:
-        console.print(f"[bold]>[/] {escape(line)}", highlight=False)
-
-
-def print_inspection(found: Inspection, console: Console) -> None:
+def print_inspection(found: Inspection | EpisodesInspection, console: Console) -> None:
     """Print the verdict first, then what it rests on."""
-    _print_verdict(found.verdict, console)
+    for line in found.verdict:
+        console.print(f"[bold]>[/] {escape(line)}", highlight=False)
     for finding in found.findings:
         color = SEVERITY_COLORS[finding.severity]
         console.print(f"[{color}]{finding.severity:>8}[/] {escape(finding.text)}", highlight=False)
+    if isinstance(found, EpisodesInspection):
+        console.print(episodes_table(found).rich())
+        return
     console.print(facts_table(facts(found), str(found.path)))
     shown = np.unique(np.linspace(0, len(found.steps) - 1, STEPS_SHOWN).astype(int))
     console.print(step_table(found, shown.tolist()).rich())
@@ -106,12 +104,6 @@ def episodes_table(found: EpisodesInspection) -> TextTable:
     return TextTable(("", *names), rows, left=len(names) + 1)
 
 
-def print_episodes(found: EpisodesInspection, console: Console) -> None:
-    """Print the verdict first, then what it rests on."""
-    _print_verdict(verdict(found), console)
-    console.print(episodes_table(found).rich())
-
-
 def write_episodes(found: EpisodesInspection, path: Path) -> None:
     """Write the page of whole episodes."""
     policy = "of the policy behind the best tenth of all the episodes (and those as good as them)"
@@ -122,7 +114,8 @@ def write_episodes(found: EpisodesInspection, path: Path) -> None:
         path,
         "inspect.html",
         title="Inspection of " + ", ".join(one.name for one in found.coverage),
-        conclusion=verdict(found),
+        conclusion=found.verdict,
+        findings=found.findings,
         figure=image(figure_bytes(draw_episodes(found)), alt, kind="wide"),
         datasets=episodes_table(found),
         policy=policy,

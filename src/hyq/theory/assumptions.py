@@ -32,7 +32,6 @@ class Witness:
     reason: str
 
     def __str__(self) -> str:
-        """Say it in a line."""
         what = "Q*" if self.of is None else "T f"
         return (
             f"at step {self.step}, state {self.state}, action {self.action}: {what} is off by "
@@ -42,17 +41,14 @@ class Witness:
 
 def finite_realizability(mdp: FiniteMDP, tables: FloatArray) -> Witness | None:
     """Return None if Q*_h is in F_h for all h; `tables` has shape (H, K, S, A)."""
-    found = [_nearest(q, tables[h], h, None) for h, q in enumerate(mdp.optimal_q())]
-    return _worst(found)
+    return _worst([_nearest(q, tables[h], h, None) for h, q in enumerate(mdp.optimal_q())])
 
 
 def finite_completeness(mdp: FiniteMDP, tables: FloatArray) -> Witness | None:
     """Return None if T f_{h+1} is in F_h for every f_{h+1} in F_{h+1} (f_H = 0 included)."""
-    last = mdp.horizon - 1
-    found = [_nearest(mdp.bellman(last, None), tables[last], last, np.zeros_like(tables[0, 0]))]
-    for h in range(last):
-        found += [_nearest(mdp.bellman(h, f), tables[h], h, f) for f in tables[h + 1]]
-    return _worst(found)
+    after = [*tables[1:], np.zeros_like(tables[0, :1])]
+    steps = range(mdp.horizon)
+    return _worst([_nearest(mdp.bellman(h, f), tables[h], h, f) for h in steps for f in after[h]])
 
 
 def largest_returns(mdp: FiniteMDP, payoff: FloatArray) -> FloatArray:
@@ -76,8 +72,7 @@ def range_completeness(mdp: FiniteMDP, top: FloatArray) -> Witness | None:
     """
     found: list[Witness | None] = []
     for h in range(mdp.horizon):
-        tops = [top[h + 1]] if h + 1 < mdp.horizon else []
-        for f in (np.zeros_like(top[h]), *tops):
+        for f in (np.zeros_like(top[h]), *top[h + 1 : h + 2]):
             backup = mdp.bellman(h, f)
             excess = np.maximum(backup - top[h], -backup)
             found.append(_witness(h, excess, backup, f, "it leaves the range of its step"))
@@ -131,12 +126,9 @@ def _projected(
     weights = np.linalg.lstsq(matrix, source.ravel(), rcond=None)[0]
     error = np.abs(features @ weights - source)
     excess = float(np.linalg.norm(weights)) - radius
+    too_long = f"its shortest weights are {excess:.3g} longer than B_W"
     return _witness(h, error, source, of, "not linear in the features") or _witness(
-        h,
-        np.full(source.shape, excess),
-        source,
-        of,
-        f"its shortest weights are {excess:.3g} longer than B_W",
+        h, np.full(source.shape, excess), source, of, too_long
     )
 
 

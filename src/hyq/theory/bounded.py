@@ -7,11 +7,10 @@ If Q* is positive wherever pi goes and rewards are not negative, the bounds do n
 Q* - small steps along the optimal residual d / nu stays inside them, and C_pi is that of all
 functions. Otherwise the class is a polytope and f -> T f_{h+1} is linear on each of the pieces on
 which one action is greedy in every state. On a piece, C_pi is the maximum of a linear function over
-a norm, and setting the linear function to one and shrinking the norm makes it a convex programme.
+a norm, and setting the linear function to one and minimising the norm is a convex programme.
 """
 
 import math
-from dataclasses import dataclass
 from itertools import product
 
 import numpy as np
@@ -55,71 +54,53 @@ def bounded_transfer(
         # The greedy action of step 0 is never used, so one policy stands for all of them.
         table = np.zeros((mdp.horizon, mdp.states), dtype=np.int64)
         table[1:] = np.reshape(greedy, (mdp.horizon - 1, mdp.states))
-        best = max(best, _Piece.of(mdp, table, v_max).transfer(occupancy.ravel(), nu.ravel()))
+        piece = _inequalities(mdp, table, v_max)
+        best = max(best, _piece_transfer(piece, occupancy.ravel(), nu.ravel()))
     return best
 
 
-@dataclass(frozen=True)
-class _Piece:
-    """The f in [0, V_max] with given greedy actions, written in (residual g, scale t).
+def _inequalities(mdp: FiniteMDP, greedy: IntArray, v_max: float | FloatArray) -> FloatArray:
+    """Return rows r with r . (g, t) >= 0 that hold for the f of one piece, and for no others.
 
-    For fixed greedy actions f = Q - L g, with Q their own value function and L invertible; with
-    f = x / t, everything that is required of f becomes a linear inequality in (g, t).
+    With given greedy actions f = Q - L g, where Q is their own value function and L invertible. For
+    f = x / t, everything that is required of f is a linear inequality in (residual g, scale t).
     """
+    h, s, a = mdp.reward.shape
+    policy = np.eye(a)[greedy]
+    cells = h * s * a
+    move = np.zeros((h, s * a, h, s * a))
+    for step in range(h - 1):
+        law = np.einsum("sat,tb->satb", mdp.transition[step], policy[step + 1])
+        move[step, :, step + 1] = law.reshape(s * a, s * a)
+    back = np.linalg.inv(np.eye(cells) - move.reshape(cells, cells))
+    x = np.hstack([-back, (back @ mdp.reward.ravel())[:, None]])
+    top = np.zeros((cells, cells + 1))
+    top[:, -1] = np.broadcast_to(v_max, mdp.reward.shape).ravel()
+    chosen = np.eye(cells).reshape(h, s, a, cells)
+    at_greedy = np.take_along_axis(chosen, greedy[:, :, None, None], axis=2)
+    greedier = (at_greedy - chosen)[1:].reshape(-1, cells) @ x
+    return np.vstack([x, top - x, greedier, np.eye(cells + 1)[-1:]])
 
-    inequality: FloatArray
-    """Rows r with r . (g, t) >= 0."""
 
-    @classmethod
-    def of(cls, mdp: FiniteMDP, greedy: IntArray, v_max: float | FloatArray) -> "_Piece":
-        h, s, a = mdp.reward.shape
-        policy = np.eye(a)[greedy]
-        cells = h * s * a
-        move = np.zeros((cells, cells))
-        for step in range(h - 1):
-            rows = slice(step * s * a, (step + 1) * s * a)
-            columns = slice((step + 1) * s * a, (step + 2) * s * a)
-            move[rows, columns] = np.einsum(
-                "sat,tb->satb", mdp.transition[step], policy[step + 1]
-            ).reshape(s * a, s * a)
-        back = np.linalg.inv(np.eye(cells) - move)
-        x = np.hstack([-back, (back @ mdp.reward.ravel())[:, None]])
-        top = np.zeros((cells, cells + 1))
-        top[:, -1] = np.broadcast_to(v_max, mdp.reward.shape).ravel()
-        chosen = np.eye(cells).reshape(h, s, a, cells)
-        at_greedy = np.take_along_axis(chosen, greedy[:, :, None, None], axis=2)
-        greedier = (at_greedy - chosen)[1:].reshape(-1, cells) @ x
-        return cls(np.vstack([x, top - x, greedier, np.eye(cells + 1)[-1:]]))
-
-    def transfer(self, occupancy: FloatArray, nu: FloatArray) -> float:
-        """Maximise <d, g> / ||g||_nu over the piece."""
-        gain = np.append(occupancy, 0.0)
-        if self._gains_for_free(gain, nu):
-            return math.inf
-        # min ||y|| with <d, g> >= 1, for y = (sqrt(nu) g, t): Lawson and Hanson's least distance
-        # programme, whose solution is the residual of a non-negative least-squares problem.
-        weight = np.sqrt(np.append(np.maximum(nu, _FLOOR**2), _FLOOR**2))
-        rows = np.vstack([self.inequality, gain]) / weight
-        bound = np.append(np.zeros(len(self.inequality)), 1.0)
-        scale = np.linalg.norm(rows, axis=1) + 1e-300
-        rows, bound = rows / scale[:, None], bound / scale
-        dual, _ = nnls(np.vstack([rows.T, bound]), np.append(np.zeros(rows.shape[1]), 1.0))
-        residual = np.vstack([rows.T, bound]) @ dual
-        residual[-1] -= 1.0
-        if np.linalg.norm(residual) < 1e-9:
-            return 0.0
-        g = (-residual[:-1] / residual[-1] / weight)[:-1]
-        numerator, cost = float(occupancy @ g), float(nu @ g**2)
-        return numerator / math.sqrt(cost) if numerator > 0 and cost > 0 else 0.0
-
-    def _gains_for_free(self, gain: FloatArray, nu: FloatArray) -> bool:
-        """Say whether some f of the piece gains on pi and has no residual on the data."""
-        unseen = np.append(nu <= 0, True)
-        bounds = [(None, None) if free else (0.0, 0.0) for free in unseen[:-1]]
-        found = linprog(
-            -gain,
-            A_ub=-self.inequality,
-            b_ub=np.zeros(len(self.inequality)),
-            bounds=[*bounds, (0.0, 1.0)],
-        )
-        return bool(found.status == 3 or (found.success and -found.fun > 1e-9))
+def _piece_transfer(inequality: FloatArray, occupancy: FloatArray, nu: FloatArray) -> float:
+    """Maximise <d, g> / ||g||_nu over a piece."""
+    gain = np.append(occupancy, 0.0)
+    # Some f may gain on pi and have no residual on the data.
+    bounds = [(None, None) if free else (0.0, 0.0) for free in nu <= 0]
+    nothing = np.zeros(len(inequality))
+    found = linprog(-gain, A_ub=-inequality, b_ub=nothing, bounds=[*bounds, (0.0, 1.0)])
+    if found.status == 3 or (found.success and -found.fun > 1e-9):
+        return math.inf
+    # min ||y|| with <d, g> >= 1, for y = (sqrt(nu) g, t): Lawson and Hanson's least distance
+    # programme, whose solution is the residual of a non-negative least-squares problem.
+    weight = np.sqrt(np.append(np.maximum(nu, _FLOOR**2), _FLOOR**2))
+    rows = np.vstack([inequality, gain]) / weight
+    scale = np.linalg.norm(rows, axis=1) + 1e-300
+    rows, bound = rows / scale[:, None], np.append(nothing, 1.0) / scale
+    matrix, target = np.vstack([rows.T, bound]), np.append(np.zeros(rows.shape[1]), 1.0)
+    residual = matrix @ nnls(matrix, target)[0] - target
+    if np.linalg.norm(residual) < 1e-9:
+        return 0.0
+    g = (-residual[:-1] / residual[-1] / weight)[:-1]
+    numerator, cost = float(occupancy @ g), float(nu @ g**2)
+    return numerator / math.sqrt(cost) if numerator > 0 and cost > 0 else 0.0

@@ -23,6 +23,7 @@ from hyq.theory.transfer import (
     finite_transfer,
     inverse_norm,
     linear_transfer,
+    relative_spectrum,
     tabular_transfer,
 )
 
@@ -52,30 +53,18 @@ class TransferBounds:
         return (self.transfer, math.sqrt(float(self.step_ratios.sum())), *self._loose())
 
     def corrected_jointly(self) -> tuple[float, ...]:
-        """Return the chain whose second entry takes one f for all steps.
-
-        Its second entry may be above or below that of `corrected`.
-        """
-        root = math.sqrt(len(self.step_ratios))
-        return (self.transfer, root * math.sqrt(self.squared_sum), *self._loose())
+        """Return the chain whose second entry, not comparable to the other's, has one f for all."""
+        steps = len(self.step_ratios)
+        return (self.transfer, math.sqrt(steps * self.squared_sum), *self._loose())
 
     def _loose(self) -> tuple[float, ...]:
         root = math.sqrt(len(self.step_ratios))
-        return (
-            root * math.sqrt(self.squared_step),
-            root * math.sqrt(self.density),
-            root * self.density,
-        )
+        return tuple(root * bound for bound in self.printed()[2:])
 
     def printed(self) -> tuple[float, ...]:
         """Return the paper's chain, which lacks the factor sqrt(H)."""
-        return (
-            self.transfer,
-            math.sqrt(self.squared_sum),
-            math.sqrt(self.squared_step),
-            math.sqrt(self.density),
-            self.density,
-        )
+        squares = (self.squared_sum, self.squared_step, self.density)
+        return (self.transfer, *map(math.sqrt, squares), self.density)
 
 
 def tabular_bounds(occupancy: FloatArray, nu: FloatArray) -> TransferBounds:
@@ -101,12 +90,10 @@ def finite_bounds(
 ) -> TransferBounds:
     """Bound C_pi of a finite product class `tables`, shape (H, K, S, A)."""
     problem = ChainProblem.of(mdp, tables, occupancy, nu)
-    steps = [
-        _ratio(square, cost) for square, cost in zip(problem.square, problem.cost, strict=True)
-    ]
+    steps = zip(problem.square, problem.cost, strict=True)
     return TransferBounds(
         finite_transfer(mdp, tables, occupancy, nu),
-        np.array(steps),
+        np.array([_ratio(square, cost) for square, cost in steps]),
         _ratio_of_sums(problem),
         float(density_ratio(occupancy, nu).max()),
     )
@@ -121,12 +108,7 @@ def _ratio(square: FloatArray, cost: FloatArray) -> float:
 
 def _ratio_of_sums(problem: ChainProblem) -> float:
     """Return max_f of sum_h square / sum_h cost by Dinkelbach's method."""
-    free = [
-        np.where(cost <= _ZERO, square, -math.inf)
-        for square, cost in zip(problem.square, problem.cost, strict=True)
-    ]
-    path = problem.best_path(free)
-    if path is not None and problem.total(problem.square, path) > _ZERO:
+    if problem.most_for_free(problem.square) > _ZERO:
         return math.inf
     ratio = 0.0
     while True:
@@ -166,26 +148,10 @@ def condition_numbers(
 ) -> ConditionNumbers:
     """Compare the feature covariances of pi and nu; inf where pi leaves the range of nu's."""
     check_pair(occupancy, nu)
-    pairs = [
-        relative_spectrum(target, data)
-        for target, data in zip(
-            feature_covariance(features, occupancy), feature_covariance(features, nu), strict=True
-        )
-    ]
-    return ConditionNumbers(
-        np.array([values.sum() for values in pairs]), np.array([values.max() for values in pairs])
-    )
-
-
-def relative_spectrum(target: FloatArray, data: FloatArray) -> FloatArray:
-    """Return the eigenvalues of `target` relative to `data`, both symmetric; inf if unseen."""
-    values, basis = np.linalg.eigh(data)
-    seen = values > 1e-10 * max(float(values[-1]), 0.0)
-    rotated = basis.T @ target @ basis
-    if np.diag(rotated)[~seen].sum() > 1e-10 * max(float(np.trace(target)), _ZERO):
-        return np.array([math.inf])
-    scale = np.sqrt(values[seen])
-    return np.linalg.eigvalsh(rotated[np.ix_(seen, seen)] / np.outer(scale, scale))
+    laws = (feature_covariance(features, law) for law in (occupancy, nu))
+    spectra = [relative_spectrum(target, data) for target, data in zip(*laws, strict=True)]
+    trace, largest = zip(*((values.sum(), values.max()) for values in spectra), strict=True)
+    return ConditionNumbers(np.array(trace), np.array(largest))
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,6 @@ Both look at one matrix for every step: how large the Bellman residual of g is, 
 the greedy policy of f goes.
 """
 
-import math
 from typing import Literal
 
 import numpy as np
@@ -12,7 +11,7 @@ import numpy as np
 from hyq.core.errors import HyqError
 from hyq.core.mdp import FiniteMDP
 from hyq.core.types import FloatArray, IntArray
-from hyq.theory.residuals import bellman_residuals
+from hyq.theory.transfer import bellman_residuals
 
 Kind = Literal["q-type", "v-type"]
 
@@ -98,16 +97,3 @@ def bellman_eluder_dimension(mdp: FiniteMDP, joint: FloatArray, epsilon: float) 
     """
     matrices = residual_matrices(mdp, joint, "q-type")
     return max(distributional_eluder(matrix, epsilon) for matrix in matrices)
-
-
-def eluder_bound(rank: int, length: float, epsilon: float) -> int:
-    """Bound dim_DE of values <x, w> of rank d with ||x|| ||w|| <= `length`.
-
-    A sequence of n epsilon'-independent measures has x_i' V_i^{-1} x_i >= 1/2 for V_i = sum_{j<i}
-    x_j x_j' + (epsilon'/||w||)^2 I, so (3/2)^n <= det V_n / det V_0 <= (1 + n length^2 / (d
-    epsilon^2))^d; n is the largest number that allows.
-    """
-    n = 0
-    while (n + 1) * math.log(1.5) <= rank * math.log1p((n + 1) * length**2 / (rank * epsilon**2)):
-        n += 1
-    return n

@@ -13,6 +13,10 @@ differences as residuals, the problem is linear over quadratic, and Cauchy-Schwa
 ratio does not depend on the scale of g, and small g belong to f near Q*, so a class that is merely
 bounded has the same C_pi whenever Q* lies inside its bounds; docs/theory.md gives the argument, and
 `hyq.theory.bounded` solves the case where it does not.
+
+Finite classes are arrays. A *joint* class lists whole functions f = (f_0, ..., f_{H-1}), shape
+(K, H, S, A). A *product* class F_0 x ... x F_{H-1} gives K choices at every step, shape (H, K, S,
+A), and so contains K^H functions; the paper's classes are products.
 """
 
 import math
@@ -23,12 +27,45 @@ import numpy as np
 from hyq.core.errors import HyqError
 from hyq.core.mdp import FiniteMDP
 from hyq.core.types import FloatArray
-from hyq.theory.residuals import pairwise_residuals
 
 _RANK = 1e-10
 """Eigenvalues below this share of the largest count as zero."""
 _ZERO = 1e-12
 """Squared residuals below this count as zero."""
+
+
+def bellman_residuals(mdp: FiniteMDP, f: FloatArray) -> FloatArray:
+    """Return T f_{h+1} - f_h for one function or a joint class, shape (..., H, S, A)."""
+    _check_tables(mdp, f, steps_axis=-3)
+    best = np.concatenate([f[..., 1:, :, :].max(axis=-1), np.zeros_like(f[..., :1, :, 0])], axis=-2)
+    backup = mdp.reward + np.einsum("hsat,...ht->...hsa", mdp.transition, best)
+    return backup - f
+
+
+def pairwise_residuals(mdp: FiniteMDP, tables: FloatArray) -> list[FloatArray]:
+    """Return, for every step h of a product class, T f_{h+1} - f_h for all pairs.
+
+    Entry h has shape (K_next, K, S, A), with K_next = 1 on the last step, where f_H = 0.
+    """
+    _check_tables(mdp, tables, steps_axis=0)
+    pairs = []
+    for h, members in enumerate(tables):
+        after = tables[h + 1] if h + 1 < mdp.horizon else [None]
+        backups = np.array([mdp.bellman(h, f_next) for f_next in after])
+        pairs.append(backups[:, None] - members)
+    return pairs
+
+
+def _check_tables(mdp: FiniteMDP, tables: FloatArray, steps_axis: int) -> None:
+    if (
+        tables.ndim < 3
+        or tables.shape[-2:] != mdp.reward.shape[1:]
+        or tables.shape[steps_axis] != mdp.horizon
+    ):
+        raise HyqError(
+            f"functions must cover {mdp.reward.shape} (steps, states, actions), "
+            f"got an array of shape {tables.shape}"
+        )
 
 
 def tabular_transfer(occupancy: FloatArray, nu: FloatArray) -> float:
@@ -73,13 +110,18 @@ def feature_covariance(features: FloatArray, distribution: FloatArray) -> FloatA
 
 def inverse_norm(vector: FloatArray, covariance: FloatArray) -> float:
     """Return v' Sigma^+ v, or inf if v is not in the range of Sigma."""
-    values, basis = np.linalg.eigh(covariance)
-    coordinates = basis.T @ vector
+    return float(relative_spectrum(np.outer(vector, vector), covariance).sum())
+
+
+def relative_spectrum(target: FloatArray, data: FloatArray) -> FloatArray:
+    """Return the eigenvalues of `target` relative to `data`, both symmetric; inf if unseen."""
+    values, basis = np.linalg.eigh(data)
     seen = values > _RANK * max(float(values[-1]), 0.0)
-    outside = float(np.square(coordinates[~seen]).sum())
-    if outside > _RANK * max(float(vector @ vector), _ZERO):
-        return math.inf
-    return float((np.square(coordinates[seen]) / values[seen]).sum())
+    rotated = basis.T @ target @ basis
+    if np.diag(rotated)[~seen].sum() > _RANK * max(float(np.trace(target)), _ZERO):
+        return np.array([math.inf])
+    scale = np.sqrt(values[seen])
+    return np.linalg.eigvalsh(rotated[np.ix_(seen, seen)] / np.outer(scale, scale))
 
 
 @dataclass(frozen=True)
@@ -104,11 +146,12 @@ class ChainProblem:
         """Take the class `tables`, shape (H, K, S, A), on `mdp`."""
         check_pair(occupancy, nu)
         pairs = pairwise_residuals(mdp, tables)
-        return cls(
-            [np.einsum("sa,ijsa->ij", d, g) for d, g in zip(occupancy, pairs, strict=True)],
-            [np.einsum("sa,ijsa->ij", d, g**2) for d, g in zip(occupancy, pairs, strict=True)],
-            [np.einsum("sa,ijsa->ij", n, g**2) for n, g in zip(nu, pairs, strict=True)],
-        )
+
+        def expected(law: FloatArray, power: int) -> list[FloatArray]:
+            steps = zip(law, pairs, strict=True)
+            return [np.einsum("sa,ijsa->ij", p, g**power) for p, g in steps]
+
+        return cls(expected(occupancy, 1), expected(occupancy, 2), expected(nu, 2))
 
     def best_path(self, score: list[FloatArray]) -> list[tuple[int, int]] | None:
         """Return the pairs, last step first, of the f that maximises the sum of `score`.
@@ -135,6 +178,15 @@ class ChainProblem:
         """Sum `terms` along a path."""
         return float(sum(t[pair] for t, pair in zip(reversed(terms), path, strict=True)))
 
+    def most_for_free(self, terms: list[FloatArray]) -> float:
+        """Return the largest sum of `terms` of a function without any residual on the data."""
+        free = [
+            np.where(cost <= _ZERO, term, -math.inf)
+            for term, cost in zip(terms, self.cost, strict=True)
+        ]
+        path = self.best_path(free)
+        return -math.inf if path is None else self.total(terms, path)
+
 
 def finite_transfer(
     mdp: FiniteMDP, tables: FloatArray, occupancy: FloatArray, nu: FloatArray
@@ -148,7 +200,7 @@ def finite_transfer(
     Severance's method).
     """
     problem = ChainProblem.of(mdp, tables, occupancy, nu)
-    if _gains_for_free(problem):
+    if problem.most_for_free(problem.mean) > math.sqrt(_ZERO):
         return math.inf
 
     def corner(u: float, v: float) -> tuple[float, float]:
@@ -169,16 +221,6 @@ def finite_transfer(
             corners.append((n, d))
             open_edges += [((n1, d1), (n, d)), ((n, d), (n2, d2))]
     return max((n / math.sqrt(d) for n, d in corners if n > 0 and d > _ZERO), default=0.0)
-
-
-def _gains_for_free(problem: ChainProblem) -> bool:
-    """Say whether some f has a positive numerator and no residual anywhere on the data."""
-    score = [
-        np.where(cost <= _ZERO, mean, -math.inf)
-        for mean, cost in zip(problem.mean, problem.cost, strict=True)
-    ]
-    path = problem.best_path(score)
-    return path is not None and problem.total(problem.mean, path) > math.sqrt(_ZERO)
 
 
 def joint_transfer(residuals: FloatArray, occupancy: FloatArray, nu: FloatArray) -> float:
