@@ -109,18 +109,18 @@ def _parsed(subcommand: str, words: list[str]) -> Callable[[], Any]:
     except SystemExit as stop:
         if stop.code in (0, None):
             raise
-        raise HyqError(f"{_told(complaint.getvalue())} (hyq {subcommand} --help)") from None
+        raise HyqError(f"{_complaint(complaint.getvalue())} (hyq {subcommand} --help)") from None
     return bound[0]
 
 
-def _told(box: str) -> str:
+def _complaint(box: str) -> str:
     """Keep the complaint from the box that Tyro draws, without its title and help it repeats."""
     plain = re.sub(r"\x1b\[[\d;]*m", "", box)  # colours
     # The first row is the title. What is not written in UTF-8 has blanks and hyphens for lines.
     rows = [row[2:].rstrip("│╯ ") for row in plain.splitlines()[1:]]
     # Options stand four places further in than sentences, and their help eight.
-    told = "\n".join(row for row in rows if not row.startswith(" " * 8))
-    parts = [" ".join(part.split()) for part in re.split("[─-]{3,}", told)]
+    kept = "\n".join(row for row in rows if not row.startswith(" " * 8))
+    parts = [" ".join(part.split()) for part in re.split("[─-]{3,}", kept)]
     parts = [part for part in parts if not part.startswith(("Argument help", "For full help"))]
     text = "; ".join(part.partition(" Got errors:")[0].rstrip(".") for part in parts if part)
     number = re.search(

@@ -63,7 +63,7 @@ def test_run_resume_and_report_from_the_shell(
     assert main(["resume", str(out)]) == 2
     assert "finished" in capsys.readouterr().err
     assert main(["evaluate", str(out), "--episodes", "2"]) == 0
-    assert "2, without random actions" in capsys.readouterr().out
+    assert "2, acting greedily" in capsys.readouterr().out
     assert main(["evaluate", str(out), "--data", "acrobot/half"]) == 2
     assert "observations have shape" in capsys.readouterr().err
 
@@ -104,7 +104,7 @@ def test_the_lists_name_what_can_be_run(capsys: pytest.CaptureFixture[str]) -> N
         ),
     ],
 )
-def test_refusals_are_one_line(
+def test_errors_are_one_line(
     tmp_path: Path, words: list[str], says: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["train", *words, "--out", str(tmp_path / "run")]) == 2

@@ -54,7 +54,7 @@ def test_the_class_is_complete_and_targets_stay_in_its_range(problem: ProblemKin
     built = build(Case(problem=problem))
     mdp = built.mdp
     assert built.v_max == (1.0 if problem == "lock" else 4.0)
-    payoff = np.ones(mdp.reward.shape) if built.coin_flips else mdp.reward
+    payoff = np.ones(mdp.reward.shape) if built.bernoulli else mdp.reward
     assert range_completeness(mdp, largest_returns(mdp, payoff)) is None
     if problem == "linear":
         # One box of weights serves every step, because features carry what can still be earned.

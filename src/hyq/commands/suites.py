@@ -30,10 +30,10 @@ def reproduce(
     retry: bool = False,
     ray: str | None = None,
 ) -> None:
-    """Run a whole comparison, or go on with it, and write its figure, table and page.
+    """Run a whole comparison, or continue it, and write its figure, table and page.
 
     Args:
-        suite: lock: every method on both datasets. briee: Hy-Q against BRIEE as the lock grows.
+        suite: lock: every algorithm on both datasets. briee: Hy-Q against BRIEE as the lock grows.
             deep: deep Hy-Q and the baselines on MountainCar, Acrobot and a key-door maze.
             coverage: how soon deep Hy-Q learns from each dataset of Montezuma's Revenge.
         out: Directory of the suite; where it exists already, only what is missing is run.
@@ -55,7 +55,7 @@ def reproduce_montezuma(
     retry: bool = False,
     ray: str | None = None,
 ) -> None:
-    """Compare Hy-Q with the baselines on Montezuma's Revenge, or go on with it; hours to days.
+    """Compare Hy-Q with the baselines on Montezuma's Revenge, or continue it; hours to days.
 
     Args:
         online_steps: Steps of every run that acts; the others make as many updates.

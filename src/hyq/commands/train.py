@@ -17,7 +17,7 @@ from hyq.core.errors import HyqError
 from hyq.core.schedules import PiecewiseLinear
 from hyq.core.settings import encode_value, field_help
 from hyq.runs import lock, runner, runs
-from hyq.runs.lock_algorithms import METHODS
+from hyq.runs.lock_algorithms import LOCK_ALGORITHMS
 from hyq.runs.lock_spec import LockRun
 from hyq.runs.records import RunDirectory
 from hyq.runs.spec import RunSpec
@@ -135,9 +135,9 @@ def _settings_options(algorithm: str, preset: str) -> type[Any]:
 
 def _option(words: list[str], name: str) -> str | None:
     """Look up an option before the others are known."""
-    for word, following in zip(words, [*words[1:], ""], strict=True):
+    for word, value in zip(words, [*words[1:], ""], strict=True):
         if word == f"--{name}":
-            return following
+            return value
         if word.startswith(f"--{name}="):
             return word.partition("=")[2]
     return None
@@ -198,7 +198,7 @@ def resume(
 def algorithms() -> None:
     """List the algorithms: those for the lock, and those for any environment."""
     console.print("hyq run lock --algorithm ...")
-    for name, build in METHODS.items():
+    for name, build in LOCK_ALGORITHMS.items():
         summary = (build.__doc__ or "").partition("\n")[0]
         console.print(f"  [bold]{name:<14}[/] {summary}", highlight=False)
     console.print("hyq train --algorithm ...")

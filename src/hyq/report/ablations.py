@@ -73,7 +73,7 @@ def ablation_table(ablations: Mapping[str, RunResult], steps: int) -> TextTable:
 
 
 def report_ablations(path: Path, console: Console) -> None:
-    """Write the figure and the page, and print the table and what to hold against it."""
+    """Write the figure and the page, and print the table and how much of it may be noise."""
     records = SuiteRecords.read(path)
     ablations = {name: run for name, run in name_ablations(records.runs).items() if run.rows}
     steps = int(next(iter(ablations.values())).setting("online_steps"))

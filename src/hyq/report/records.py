@@ -8,7 +8,7 @@ from typing import Any
 from hyq.core.errors import HyqError
 from hyq.core.files import read_json
 from hyq.runs.records import RunDirectory
-from hyq.runs.suites import OFFLINE_METHODS
+from hyq.runs.suites import OFFLINE_ALGORITHMS
 
 ALGORITHMS = {
     "hyq": ("Hy-Q", "#1f6f8b"),
@@ -40,7 +40,7 @@ def algorithm_color(algorithm: str) -> str:
 
 def is_offline(algorithm: str) -> bool:
     """Tell whether an algorithm never acts, and so has no curve."""
-    return algorithm in OFFLINE_METHODS
+    return algorithm in OFFLINE_ALGORITHMS
 
 
 def settings(spec: Mapping[str, Any]) -> dict[str, Any]:

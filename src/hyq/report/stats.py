@@ -52,7 +52,7 @@ def stratified_bootstrap(
     """Return an interval for the IQM over all strata, resampling seeds within each.
 
     A stratum is one task (here: a dataset), so that an interval never mixes up a task that was
-    drawn twice with a method that is better.
+    drawn twice with an algorithm that is better.
     """
     groups = [np.asarray(values, dtype=float) for values in strata.values()]
     drawn = [

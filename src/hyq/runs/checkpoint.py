@@ -37,7 +37,7 @@ def load_state(directory: Path, algorithm: Algorithm[S]) -> tuple[S, float] | No
     elapsed = float(replaced.pop("run.elapsed"))
     additions = [_addition(directory, t) for t in range(1, iteration + 1)]
     if not any(addition.exists() for addition in additions):
-        additions = []  # an offline method adds nothing
+        additions = []  # an offline algorithm adds nothing
     return algorithm.restore(replaced, [load_arrays(addition) for addition in additions]), elapsed
 
 

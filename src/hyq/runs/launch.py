@@ -2,7 +2,7 @@
 
 A run's directory is the only truth: a finished run has a summary, an unfinished one a checkpoint,
 and one that failed leaves its error beside them. Killing anything at any moment therefore costs at
-most the work since the last checkpoint of the runs under way, and starting again goes on from it.
+most the work since the last checkpoint of the runs under way, and starting again continues from it.
 """
 
 import json

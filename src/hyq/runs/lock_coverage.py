@@ -67,7 +67,7 @@ def optimal_policy(spec: LockSpec) -> list[BlockFunction]:
 
 
 def start(out: Path, quick: bool = False) -> Iterator[tuple[int, int]]:
-    """Append a record a dataset and seed to `out`/lock.jsonl, telling (done, all) after each."""
+    """Append a record a dataset and seed to `out`/lock.jsonl, yielding (done, all) after each."""
     seeds = range(1 if quick else 3)
     horizon, size = (6, 6000) if quick else (20, 100_000)
     budget = 2000 if quick else 60_000

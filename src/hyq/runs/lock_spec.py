@@ -14,10 +14,10 @@ from hyq.experts.lock import LockData, lock_dataset, lock_provenance
 
 @dataclass(frozen=True)
 class LockRun:
-    """One run of one method on one lock. Equal specs are the same run."""
+    """One run of one algorithm on one lock. Equal specs are the same run."""
 
     algorithm: str = "hyq"
-    """What learns: see `hyq methods`."""
+    """What learns: see 'hyq algorithms'."""
     data: str = "occupancy"
     """Offline data: 'occupancy' or 'trajectory' (made from the seed), or a dataset's directory."""
     horizon: int = 100

@@ -1,4 +1,4 @@
-"""Making, showing and exporting the data of Montezuma's Revenge: the verbs of `hyq data`."""
+"""Making, showing and exporting the data of Montezuma's Revenge: the subcommands of `hyq data`."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -46,11 +46,11 @@ def data_make_montezuma(
     """Make the recordings of all three Montezuma datasets from nothing: search, play, hash.
 
     Takes about an hour on one core for 100,000 transitions, and can be interrupted: episodes are
-    kept one by one in OUT.recording, and the same command goes on from there.
+    kept one by one in OUT.recording, and the same command continues from there.
 
     Args:
         out: New directory for the recordings; render them with `hyq data render montezuma`.
-        size: Transitions in each dataset; the offline methods of the paper use 1,000,000.
+        size: Transitions in each dataset; the offline algorithms of the paper use 1,000,000.
         seed: Chooses the games and the expert's imagination; another seed gives other episodes.
         search_seeds: A path is searched with each of these seeds; the expert follows them in turn.
         target: Points at which a search ends.
@@ -84,7 +84,7 @@ def data_make_montezuma(
         "target": target,
         "budget": budget,
     }
-    with _bar("hashing the pictures", size + size - size // 2) as advance:
+    with _bar("hashing the images", size + size - size // 2) as advance:
         finish(paths, expert, random, manifest, advance).save(out)
     data_show_montezuma(recordings=out)
 

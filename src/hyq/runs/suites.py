@@ -13,8 +13,8 @@ from hyq.runs.runs import Run
 from hyq.runs.spec import RunSpec
 
 Preset = Literal["full", "quick"]
-OFFLINE_METHODS = ("bc", "cql", "iql", "offline-dqn", "offline-fqi")
-"""Methods that never act: the paper draws them as dashed lines."""
+OFFLINE_ALGORITHMS = ("bc", "cql", "iql", "offline-dqn", "offline-fqi")
+"""Algorithms that never act: the paper draws them as dashed lines."""
 
 FRESH_SEEDS = range(100, 105)
 """Seeds that no setting was ever tuned on."""
@@ -37,7 +37,7 @@ class Suite:
 
 
 def lock_suite(preset: Preset) -> Suite:
-    """Compare every method on both datasets: the paper's figure for the combination lock."""
+    """Compare every algorithm on both datasets: the paper's figure for the combination lock."""
     if preset == "full":
         base, seeds = LockRun(), FRESH_SEEDS
     else:
@@ -217,7 +217,7 @@ COVERAGE_SEEDS = (103, 104, 105)
 def coverage_suite(preset: Preset) -> Suite:
     """Watch how soon Hy-Q learns from each dataset of Montezuma's Revenge.
 
-    To be held against the order in which 'hyq data inspect' puts the datasets.
+    To be compared with the order in which 'hyq data inspect' puts the datasets.
     """
     hybrid = _montezuma(500_000 if preset == "full" else 2000, evaluation_episodes=0)
     runs = [

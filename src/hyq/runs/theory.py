@@ -3,10 +3,10 @@
 Every problem is a finite MDP, so C_pi, the bilinear rank and the value of every policy on the way
 are exact; only the algorithm's data is random. Offline pairs are drawn i.i.d. from nu_h, as the
 paper assumes, with nu a mixture of the comparator's occupancy (share p) and the worst policy's:
-C_pi is about sqrt(H / p), which is how it is controlled. Rewards are coin flips but for the lock's.
+C_pi is about sqrt(H / p), which is how it is controlled. Rewards are Bernoulli but for the lock's.
 
 The theorem needs a complete class, and one range or one ball for all steps is none. The tables here
-have values between 0 and the most that can still be earned: cell means of the targets never leave
+have values between 0 and the most that can still be gained: cell means of the targets never leave
 that. The linear functions have weights in [0, H - h]^d, written as w in [0, 1]^d for the features
 (H - h) phi, so that one class serves every step.
 """
@@ -62,13 +62,13 @@ class Problem:
     """C_pi of the class without its bounds, from the comparator's occupancy and nu."""
     rank: int
     """d: cells of a table, or features."""
-    coin_flips: bool
+    bernoulli: bool
     """Whether rewards are 0 or 1 with the MDP's means, or the means themselves."""
 
     @cached_property
     def v_max(self) -> float:
         """The largest total reward of a trajectory."""
-        payoff = (self.mdp.reward > 0).astype(np.float64) if self.coin_flips else self.mdp.reward
+        payoff = (self.mdp.reward > 0).astype(np.float64) if self.bernoulli else self.mdp.reward
         return float(largest_returns(self.mdp, payoff).max())
 
 
@@ -141,7 +141,7 @@ class BoxClass(LinearClass):
 
 
 class _FeatureEnv(TabularEnv):
-    """One lane of a linear MDP that shows (H - h) phi(s, .) and pays coin flips."""
+    """One copy of a linear MDP that shows (H - h) phi(s, .) and pays Bernoulli rewards."""
 
     def __init__(self, linear: LinearMDP) -> None:
         self._features = linear.features
@@ -168,7 +168,7 @@ def build(case: Case) -> Problem:
             observations=features,
             transfer=lambda d, nu: linear_transfer(features, d, nu),
             rank=linear.dimension,
-            coin_flips=True,
+            bernoulli=True,
         )
     if case.problem == "lock":
         mdp = LockSpec(horizon=case.horizon, instance_seed=case.seed).latent_mdp()
@@ -176,16 +176,16 @@ def build(case: Case) -> Problem:
         mdp = FiniteMDP.random(
             rng, states=case.size, actions=4, horizon=case.horizon, concentration=0.3
         )
-    coin_flips = case.problem == "tabular"
+    bernoulli = case.problem == "tabular"
     return Problem(
         mdp=mdp,
-        env=lambda: TabularEnv(1, mdp, "bernoulli" if coin_flips else "none"),
+        env=lambda: TabularEnv(1, mdp, "bernoulli" if bernoulli else "none"),
         family=TabularClass(mdp.states, mdp.actions),
         observe=lambda h, state: state,
         observations=np.arange(mdp.states),
         transfer=tabular_transfer,
         rank=mdp.states * mdp.actions,
-        coin_flips=coin_flips,
+        bernoulli=bernoulli,
     )
 
 
@@ -208,9 +208,9 @@ def offline_data(
         cell = rng.choice(nu[h].size, size=samples, p=nu[h].ravel() / nu[h].sum())
         state, action = np.divmod(cell, mdp.actions)
         steps = np.full(samples, h)
-        following = sampler.next_state(rng, steps, state, action)
+        next_state = sampler.next_state(rng, steps, state, action)
         reward = mdp.reward[h, state, action]
-        if problem.coin_flips:
+        if problem.bernoulli:
             reward = (rng.random(samples) < reward).astype(np.float64)
         parts.append(
             Transitions(
@@ -218,7 +218,7 @@ def offline_data(
                 action,
                 reward,
                 np.full(samples, float(h + 1 < mdp.horizon)),
-                problem.observe(h + 1, following),
+                problem.observe(h + 1, next_state),
             )
         )
     step = np.repeat(np.arange(mdp.horizon), samples)
@@ -351,7 +351,7 @@ def plan(quick: bool) -> Plan:
 
 
 def start(out: Path, quick: bool = False) -> Iterator[tuple[int, int]]:
-    """Run the whole plan into the new directory `out`, telling (done, all) after each case."""
+    """Run the whole plan into the new directory `out`, yielding (done, all) after each case."""
     everything = [
         (panel.name, case) for panel in fields(Plan) for case in getattr(plan(quick), panel.name)
     ]
