@@ -3,41 +3,31 @@
 import importlib.util
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from hyq.core.errors import HyqError
+from hyq.runs.records import Progress
+
+Message = TypeVar("Message", bound=Progress)
 
 
-class HasRow(Protocol):
-    """A message of a run under way."""
+def with_speed(messages: Iterator[Message]) -> Iterator[tuple[Message, float | None]]:
+    """Pair each message with the steps per second of its record.
 
-    @property
-    def row(self) -> dict[str, Any]:
-        """The newest record."""
-        ...
-
-
-Message = TypeVar("Message", bound=HasRow)
-
-
-def steps_per_second(row: Mapping[str, Any], steps_before: int) -> float | None:
-    """Return the speed of a record, given the steps before it."""
-    spent, done = sum(row["seconds"].values()), row["online_steps"] - steps_before
-    return done / spent if done > 0 and spent else None
-
-
-def with_steps_before(messages: Iterator[Message]) -> Iterator[tuple[Message, int]]:
-    """Pair each message with the steps taken before its record.
-
-    The first record of a resumed run does not tell how many of its steps were new.
+    How many steps of a resumed run's first record are new is not known, nor then its speed.
     """
     before: int | None = None
     for message in messages:
         row = message.row
         if before is None:
             before = 0 if row["iteration"] == 1 else row["online_steps"]
-        yield message, before
+        yield message, _speed(row, row["online_steps"] - before)
         before = row["online_steps"]
+
+
+def _speed(row: Mapping[str, Any], steps: int) -> float | None:
+    spent = sum(row["seconds"].values())
+    return steps / spent if steps > 0 and spent else None
 
 
 def check_tensorboard() -> None:
@@ -51,11 +41,11 @@ def to_tensorboard(messages: Iterator[Message], directory: Path) -> Iterator[Mes
     from torch.utils.tensorboard import SummaryWriter  # noqa: PLC0415 (an optional package)
 
     with SummaryWriter(str(directory)) as writer:
-        for message, before in with_steps_before(messages):
+        for message, speed in with_speed(messages):
             row = message.row
             values = {k: v for k, v in row.items() if isinstance(v, int | float)}
             values |= {f"seconds/{part}": spent for part, spent in row["seconds"].items()}
-            if (speed := steps_per_second(row, before)) is not None:
+            if speed is not None:
                 values["steps_per_second"] = speed
             for name, value in values.items():
                 writer.add_scalar(name, value, row["online_steps"] or row["updates"])

@@ -1,11 +1,14 @@
-"""What the terminal shows while a run trains: a line a record, and a progress bar."""
+"""What the terminal shows while something is under way: bars, and a line a record of a run."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from rich.console import Console
 from rich.progress import (
     BarColumn,
+    MofNCompleteColumn,
     Progress,
     TaskProgressColumn,
     TextColumn,
@@ -13,8 +16,9 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from hyq.commands.tensorboard import HasRow, steps_per_second, with_steps_before
+from hyq.commands.tensorboard import with_speed
 from hyq.report.tables import number
+from hyq.runs import records
 
 Columns = Sequence[tuple[str, int, Sequence[str]]]
 """Title, width, and the names of the values that are shown, separated by a slash."""
@@ -37,15 +41,16 @@ LOCK: Columns = (
     ("residual off/on", 17, ("offline_residual", "online_residual")),
     ("offline", 8, ("realised_offline_share",)),
 )
-FORMER_NAMES = {"prediction_error": "novelty"}
-"""Names that values had in records made earlier."""
 
 
-def columns_of(algorithm: str, experiment: str = "train") -> Columns:
-    """Choose what is shown of a run."""
-    if experiment == "lock":
-        return LOCK
-    return RND if algorithm == "rnd" else HYBRID
+@contextmanager
+def progress_bar(
+    label: str, total: float | None = None, console: Console | None = None
+) -> Iterator[Callable[..., None]]:
+    """Show a bar; what it yields takes completed=, advance= or total=, as Rich has them."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    with Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=console) as bar:
+        yield partial(bar.update, bar.add_task(label, total=total))
 
 
 def header(columns: Columns, counter: str = "online_steps") -> str:
@@ -55,21 +60,16 @@ def header(columns: Columns, counter: str = "online_steps") -> str:
 
 
 def line(
-    row: Mapping[str, Any], steps_before: int, columns: Columns, counter: str = "online_steps"
+    row: Mapping[str, Any], speed: float | None, columns: Columns, counter: str = "online_steps"
 ) -> str:
     """Show a record in one line, beginning with the value of `counter`."""
-    speed = steps_per_second(row, steps_before)
-    values = ("/".join(_value(row, name) for name in names) for _, _, names in columns)
+    values = ("/".join(number(row.get(name)) for name in names) for _, _, names in columns)
     cells = (f"{value:>{width}}" for value, (_, width, _) in zip(values, columns, strict=True))
     return f"{row[counter]:12,d} {'-' if speed is None else f'{speed:,.0f}':>8} {' '.join(cells)}"
 
 
-def _value(row: Mapping[str, Any], name: str) -> str:
-    return number(row.get(name, row.get(FORMER_NAMES.get(name, name))))
-
-
 def watch(
-    messages: Iterator[HasRow],
+    messages: Iterator[records.Progress],
     console: Console,
     columns: Columns = HYBRID,
     total: int | None = None,
@@ -87,7 +87,7 @@ def watch(
     )
     with Progress(*parts, console=console) as bar:
         task = bar.add_task(counter.replace("_", " "), total=total)
-        for message, before in with_steps_before(messages):
-            text = line(message.row, before, columns, counter)
+        for message, speed in with_speed(messages):
+            text = line(message.row, speed, columns, counter)
             bar.console.print(text, highlight=False, soft_wrap=True)
             bar.update(task, completed=message.row[counter])

@@ -11,12 +11,11 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
 import torch
-from torch import nn
 
 from hyq.agents.base import Loss
 from hyq.algorithms import ALGORITHMS, build
@@ -26,14 +25,14 @@ from hyq.core.seeding import Streams
 from hyq.core.trees import Tree
 from hyq.core.types import Array, FloatArray
 from hyq.data.dataset import Dataset
-from hyq.data.replay_buffer import ReplayBuffer
 from hyq.data.sampler import OfflineShare
 from hyq.envs.make import EnvFactory, make_vector_env
 from hyq.networks import NetworkFactory
 from hyq.policy import Policy, plain_network
+from hyq.runs import records
 from hyq.runs.checkpoint import TrainingCheckpoint
 from hyq.runs.named_data import fitting, load
-from hyq.runs.records import RunDirectory
+from hyq.runs.records import RunDirectory, describe
 from hyq.runs.spec import RunSpec
 from hyq.trainer import Report
 
@@ -41,38 +40,6 @@ CONFIRMING_EPISODES = 100
 """Fresh episodes that must confirm a threshold, so that no lucky evaluation counts."""
 RECENT = 100
 """Training episodes whose mean is reported."""
-
-
-class Training(Protocol):
-    """What is recorded: `Trainer`, or a loop of another kind."""
-
-    online_steps: int
-    updates: int
-
-    @property
-    def buffer(self) -> ReplayBuffer | None:
-        """What it replays, saved in parts; None where there is nothing to save."""
-        ...
-
-    def run(self, stop: Callable[[], bool]) -> Iterator[Report]:
-        """Learn, and yield a report now and then, until `stop` says so."""
-        ...
-
-    def state(self) -> dict[str, Array]:
-        """Return everything but the buffer, to be saved at a report or where `run` ended."""
-        ...
-
-    def load_state(self, state: Mapping[str, Array]) -> None:
-        """Undo `state`."""
-        ...
-
-    def actor(self, rng: np.random.Generator) -> Callable[[Tree], Array]:
-        """Return what plays in evaluations, with actions counted from 0."""
-        ...
-
-    def policy_network(self) -> nn.Module:
-        """Return the module whose outputs the policy maximises."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -92,22 +59,19 @@ class Objects:
         """Name the objects for the manifest."""
         given = {"data" if name == "dataset" else name: v for name, v in vars(self).items()}
         return {
-            name: f"{getattr(value, '__module__', '')}:{_name(value)}"
+            name: f"{getattr(value, '__module__', '')}:"
+            + getattr(value, "__qualname__", type(value).__qualname__)
             for name, value in given.items()
             if value is not None
         }
 
 
 @dataclass(frozen=True)
-class Progress:
-    """What a callback sees after every report."""
+class Progress(records.Progress):
+    """What a callback sees after every record."""
 
-    row: dict[str, Any]
-    """The record."""
     policy: Policy
-    """The policy of now."""
-    summary: dict[str, Any] | None
-    """The result, with the last record."""
+    """The best policy that was evaluated; without evaluations, the newest."""
 
 
 def start(
@@ -147,9 +111,7 @@ def resume(
     checkpoint_seconds: float = 120.0,
 ) -> Iterator[Progress]:
     """Resume an interrupted run exactly where its last checkpoint left it."""
-    directory = RunDirectory.open(out)
-    if directory.summary is not None:
-        raise HyqError(f"{out} is finished: its result is in {out / 'summary.json'}")
+    directory = RunDirectory.unfinished(out)
     manifest = directory.manifest
     spec = RunSpec.decoded(manifest["spec"])
     check_settings(out, manifest, spec)
@@ -161,8 +123,7 @@ def resume(
             f"{', '.join(f'{name}=...' for name in sorted(missing))})"
         )
     run = _Run(spec, objects)
-    if run.described_data != manifest["dataset"]:
-        raise HyqError(f"the offline data of {out} has changed since the run began")
+    directory.check_data(run.described_data)
     return run.record(directory, checkpoint_seconds)
 
 
@@ -210,14 +171,13 @@ class _Run:
             dataset = objects.dataset
             if dataset is None and spec.data is not None:
                 dataset = load(spec.data, spec.seed)
-            self.described_data = _describe(dataset)
-            streams = Streams(spec.seed)
-            self.training: Training = build(
+            self.described_data = describe(dataset)
+            self.training = build(
                 spec.algorithm,
                 configs,
                 env,
                 dataset,
-                streams,
+                Streams(spec.seed),
                 network=objects.network,
                 loss=objects.loss,
                 offline_share=objects.offline_share,
@@ -293,7 +253,7 @@ class _Run:
                 last_saved = time.perf_counter()
             if summary and directory:
                 directory.finish(summary)
-            yield Progress(row, evaluator.policy, summary)
+            yield Progress(row, summary, evaluator.policy)
             if summary:
                 return
         if checkpoint and directory:  # only an interruption ends the loop before there is a summary
@@ -453,14 +413,3 @@ def _row(report: Report, found: Mapping[str, Any]) -> dict[str, Any]:
         **report.metrics,
         "seconds": dict(report.seconds),
     }
-
-
-def _describe(dataset: Dataset | None) -> dict[str, Any] | None:
-    if dataset is None:
-        return None
-    described = {"sha256": dataset.digest(), "transitions": len(dataset)}
-    return {**described, "provenance": dict(dataset.provenance)}
-
-
-def _name(value: Any) -> str:
-    return str(getattr(value, "__qualname__", type(value).__qualname__))

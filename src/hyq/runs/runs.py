@@ -12,11 +12,10 @@ from hyq.core.files import new_directory, write_bytes, write_json
 from hyq.runs import lock, runner
 from hyq.runs.checkpoint import about_run
 from hyq.runs.lock_spec import LockRun
-from hyq.runs.records import RunDirectory, circumstances
+from hyq.runs.records import Progress, RunDirectory, circumstances
 from hyq.runs.spec import RunSpec
 
 Run = LockRun | RunSpec
-Progress = lock.Progress | runner.Progress
 
 
 def start(spec: Run, out: Path) -> Iterator[Progress]:
