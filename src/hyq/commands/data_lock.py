@@ -2,15 +2,11 @@
 
 from pathlib import Path
 
-from rich.console import Console
-from rich.progress import Progress as Bar
-
 from hyq.commands.data import data_show
+from hyq.commands.watch import progress_bar
 from hyq.core.files import check_free
 from hyq.envs.combination_lock import LockSpec
 from hyq.experts.lock import LockData, lock_dataset
-
-console = Console()
 
 
 def data_make_lock(
@@ -36,8 +32,6 @@ def data_make_lock(
     spec = LockSpec(
         horizon=horizon, anti_reward_probability=anti_reward_probability, instance_seed=seed
     )
-    with Bar(console=console) as bar:
-        task = bar.add_task(f"optimal {kind} data", total=horizon)
-        made = lock_dataset(spec, kind, size, seed, lambda h: bar.update(task, completed=h + 1))
-        made.save(out)
+    with progress_bar(f"optimal {kind} data", horizon) as update:
+        lock_dataset(spec, kind, size, seed, lambda h: update(h + 1)).save(out)
     data_show(out)

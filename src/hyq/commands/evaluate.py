@@ -7,9 +7,9 @@ from typing import Annotated
 import numpy as np
 import tyro
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TimeRemainingColumn
 from rich.table import Table
 
+from hyq.commands.watch import progress_bar
 from hyq.core.errors import HyqError
 from hyq.core.settings import json_object
 from hyq.coverage.deep_fqe import GAMMA, UPDATES, WIDER, check_sees_vectors, deep_evaluation
@@ -78,7 +78,7 @@ def evaluate(
         return
     policy_file(policy)
     if gamma is not None:
-        raise HyqError("policies by step earn without a discount: leave --gamma out")
+        raise HyqError("returns of policies by step have no discount: leave --gamma out")
     if data is None:
         raise HyqError(f"{policy} is a policy by step: give the data to evaluate it on as --data")
     if not data.exists():
@@ -113,9 +113,7 @@ def _evaluate_on_data(
         raise HyqError(f"{data} holds transitions by step: a deep policy is evaluated on episodes")
     discount = GAMMA if gamma is None else gamma
     console = Console()
-    columns = ("learning values", BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True) as bar:
-        task = bar.add_task("learning values", total=UPDATES)
+    with progress_bar("learning values", UPDATES, console) as update:
         result = deep_evaluation(
             policy,
             dataset,
@@ -123,7 +121,7 @@ def _evaluate_on_data(
             replicates=replicates,
             seed=seed,
             updates=UPDATES,
-            progress=lambda updates: bar.update(task, completed=updates),
+            progress=update,
         )
     how = f", discounted by {discount:g}"
     console.print(_table(path, data, result.value, how, result.agreement, result.inside))

@@ -4,6 +4,7 @@ import importlib
 import os
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -21,14 +22,32 @@ from hyq.runs.suites import SUITES, Preset, Suite, ablation_suite, montezuma_sui
 console = Console()
 
 
+@dataclass(frozen=True)
+class Launch:
+    """Where and how a suite runs."""
+
+    out: Path | None = None
+    """Directory of the suite; where it exists already, only what is missing is run."""
+    workers: int = os.cpu_count() or 1
+    """Runs at a time, one thread each."""
+    retry: bool = False
+    """Run again what failed before."""
+    ray: str | None = None
+    """Run on a Ray cluster instead: its address, or 'local' to start one here."""
+
+    def __post_init__(self) -> None:
+        if self.workers < 1:
+            raise HyqError(f"workers must be at least 1, got {self.workers}")
+
+
+Options = tyro.conf.OmitArgPrefixes[Launch]
+
+
 def reproduce(
     suite: Annotated[Literal["lock", "briee", "deep", "coverage"], tyro.conf.Positional],
+    how: Options,
     *,
-    out: Path | None = None,
     preset: Preset = "full",
-    workers: int = os.cpu_count() or 1,
-    retry: bool = False,
-    ray: str | None = None,
 ) -> None:
     """Run a whole comparison, or continue it, and write its figure, table and page.
 
@@ -36,73 +55,42 @@ def reproduce(
         suite: lock: every algorithm on both datasets. briee: Hy-Q against BRIEE as the lock grows.
             deep: deep Hy-Q and the baselines on MountainCar, Acrobot and a key-door maze.
             coverage: how soon deep Hy-Q learns from each dataset of Montezuma's Revenge.
-        out: Directory of the suite; where it exists already, only what is missing is run.
+        how: Where and how to run.
         preset: full has three or five replicates; quick takes minutes.
-        workers: Runs at a time, one thread each.
-        retry: Run again what failed before.
-        ray: Run on a Ray cluster instead: its address, or 'local' to start one here.
     """
-    _run_suite(
-        SUITES[suite](preset), out or Path("runs") / f"{suite}-{preset}", workers, retry, ray
-    )
+    _run_suite(SUITES[suite](preset), f"{suite}-{preset}", how)
 
 
-def reproduce_montezuma(
-    *,
-    online_steps: int = 3_000_000,
-    out: Path | None = None,
-    workers: int = os.cpu_count() or 1,
-    retry: bool = False,
-    ray: str | None = None,
-) -> None:
+def reproduce_montezuma(how: Options, *, online_steps: int = 3_000_000) -> None:
     """Compare Hy-Q with the baselines on Montezuma's Revenge, or continue it; hours to days.
 
     Args:
+        how: Where and how to run.
         online_steps: Steps of every run that acts; the others make as many updates.
-        out: Directory of the suite; where it exists already, only what is missing is run.
-        workers: Runs at a time, one thread each.
-        retry: Run again what failed before.
-        ray: Run on a Ray cluster instead: its address, or 'local' to start one here.
     """
-    if online_steps < 1:
-        raise HyqError(f"online_steps must be at least 1, got {online_steps}")
-    chosen = montezuma_suite(online_steps)
-    _run_suite(chosen, out or Path("runs") / "montezuma", workers, retry, ray)
+    _run_suite(montezuma_suite(online_steps), "montezuma", how)
 
 
-def reproduce_ablations(
-    *,
-    online_steps: int = 300_000,
-    out: Path | None = None,
-    workers: int = os.cpu_count() or 1,
-    retry: bool = False,
-) -> None:
+def reproduce_ablations(how: Options, *, online_steps: int = 300_000) -> None:
     """Undo the settings that make Hy-Q learn Montezuma's Revenge on a CPU, one by one; hours.
 
     Each with one seed. The report puts differences in brackets that another seed could make as
     well: up to 581 points within 300,000 steps, and more later.
 
     Args:
+        how: Where and how to run.
         online_steps: Steps of every run.
-        out: Directory of the suite; where it exists already, only what is missing is run.
-        workers: Runs at a time, one thread each.
-        retry: Run again what failed before.
     """
-    if online_steps < 1:
-        raise HyqError(f"online_steps must be at least 1, got {online_steps}")
-    chosen = ablation_suite(online_steps)
-    _run_suite(chosen, out or Path("runs") / "ablations", workers, retry, None)
+    _run_suite(ablation_suite(online_steps), "ablations", how)
 
 
-def _run_suite(chosen: Suite, out: Path, workers: int, retry: bool, ray: str | None) -> None:
-    if workers < 1:
-        raise HyqError(f"workers must be at least 1, got {workers}")
-    directory = SuiteDirectory.prepare(out, chosen)
-    todo = pending(directory, chosen, retry)
-    if ray is None:
-        events = launch(directory, todo, workers)
+def _run_suite(chosen: Suite, name: str, how: Launch) -> None:
+    directory = SuiteDirectory.prepare(how.out or Path("runs") / name, chosen)
+    todo = pending(directory, chosen, how.retry)
+    if how.ray is None:
+        events = launch(directory, todo, how.workers)
     else:
-        events = _ray_launcher()(directory, todo, None if ray == "local" else ray)
+        events = _ray_launcher()(directory, todo, None if how.ray == "local" else how.ray)
     began = time.perf_counter()
     finished = watch_suite(directory, chosen, events)
     if finished:

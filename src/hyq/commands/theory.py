@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 
+from hyq.commands.watch import progress_bar
 from hyq.report.theory import report_theory
 from hyq.runs import lock_coverage, theory
 
@@ -16,10 +16,8 @@ def reproduce_theory(*, out: Path = Path("results/theory"), quick: bool = False)
         out: New directory for the records, the figure and the page.
         quick: Seconds instead of minutes, for a look.
     """
-    columns = ("{task.description}", BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns) as bar:
-        for name, stage in (("theorem", theory.start), ("lock data", lock_coverage.start)):
-            task = bar.add_task(name)
+    for name, stage in (("theorem", theory.start), ("lock data", lock_coverage.start)):
+        with progress_bar(name) as update:
             for done, total in stage(out, quick):
-                bar.update(task, completed=done, total=total)
+                update(done, total)
     report_theory(out, Console())

@@ -5,8 +5,8 @@ from typing import Annotated
 
 import tyro
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn
 
+from hyq.commands.watch import progress_bar
 from hyq.core.errors import HyqError
 from hyq.core.settings import json_object
 from hyq.report.video import draw_video, video_table
@@ -53,17 +53,8 @@ def video(
         loaded = load_policy(path, policy)
         parameters = json_object("env_parameters", env_parameters)
         environment = Environment.of(loaded, env, wrappers, parameters)
-        columns = ("playing", BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-        with Progress(*columns, console=console) as bar:
-            task = bar.add_task("playing", total=episodes)
-            made = play_video(
-                loaded,
-                environment,
-                episodes,
-                seed,
-                epsilon,
-                lambda n: bar.update(task, completed=n),
-            )
+        with progress_bar("playing", episodes, console) as update:
+            made = play_video(loaded, environment, episodes, seed, epsilon, update)
     made.save(place)
     draw_video(made, place, images)
     console.print(video_table(made))

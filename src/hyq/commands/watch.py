@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
 from typing import Any
 
 from rich.console import Console
@@ -47,10 +46,17 @@ LOCK: Columns = (
 def progress_bar(
     label: str, total: float | None = None, console: Console | None = None
 ) -> Iterator[Callable[..., None]]:
-    """Show a bar; what it yields takes completed=, advance= or total=, as Rich has them."""
+    """Show a bar; what it yields is called with what is done, and the total where that is new."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     with Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=console) as bar:
-        yield partial(bar.update, bar.add_task(label, total=total))
+        task = bar.add_task(label, total=total)
+
+        def update(
+            completed: float | None = None, total: float | None = None, advance: float | None = None
+        ) -> None:
+            bar.update(task, completed=completed, total=total, advance=advance)
+
+        yield update
 
 
 def header(columns: Columns, counter: str = "online_steps") -> str:

@@ -20,6 +20,7 @@ ALGORITHMS = {
     "dqfd": ("DQfD", "#d1495b"),
     "briee": ("BRIEE", "#333333"),
     "dqn": ("DQN, online only", "#9a031e"),
+    "offline-dqn": ("DQN, offline only", "#6a994e"),
     "offline": ("Q-learning, offline only", "#6a994e"),
     "iql": ("IQL", "#7b2cbf"),
     "rnd": ("RND", "#7b2cbf"),

@@ -64,7 +64,7 @@ class RunDirectory:
         """Raise for a path that is taken, before time is spent on what would be there."""
         if is_run(path) and cls(path).summary is None:
             raise HyqError(
-                f"{path} holds an unfinished run: 'hyq resume {path}' continues it; or choose another"
+                f"{path} holds an unfinished run: 'hyq resume {path}', or choose another"
             )
         check_free(path)
 

@@ -13,8 +13,9 @@ from hyq.runs.runs import Run
 from hyq.runs.spec import RunSpec
 
 Preset = Literal["full", "quick"]
-OFFLINE_ALGORITHMS = ("bc", "cql", "iql", "offline-dqn", "offline-fqi")
-"""Algorithms that never act: the paper draws them as dashed lines."""
+OFFLINE_ALGORITHMS = ("bc", "cql", "iql", "offline", "offline-dqn", "offline-fqi")
+"""Algorithms that never act: the paper draws them as dashed lines. Records made earlier name
+offline-dqn "offline"."""
 
 FRESH_SEEDS = range(100, 105)
 """Seeds that no setting was ever tuned on."""
@@ -169,6 +170,8 @@ MONTEZUMA_EVALUATIONS = 5
 
 
 def _montezuma(online_steps: int, **changes: Any) -> RunSpec:
+    if online_steps < 1:
+        raise HyqError(f"online_steps must be at least 1, got {online_steps}")
     return RunSpec(
         env=MONTEZUMA,
         env_parameters=MONTEZUMA_PARAMETERS,

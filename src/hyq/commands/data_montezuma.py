@@ -1,18 +1,18 @@
 """Making, showing and exporting the data of Montezuma's Revenge: the subcommands of `hyq data`."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from pathlib import Path as FilePath
 
 import gymnasium as gym
 import numpy as np
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-from rich.table import Table
 
+from hyq.commands.watch import progress_bar
 from hyq.core.errors import HyqError
+from hyq.core.files import check_free
 from hyq.data.minari import export_minari
 from hyq.envs.montezuma import SIDE
+from hyq.experts.montezuma import Recording
 from hyq.experts.montezuma_data import (
     SHIPPED,
     MontezumaData,
@@ -27,6 +27,7 @@ from hyq.experts.montezuma_data import (
 from hyq.experts.montezuma_planning import Route
 from hyq.experts.montezuma_search import Path, search_path, tidied
 from hyq.experts.montezuma_statistics import Statistics, statistics
+from hyq.report.tables import TextTable
 
 SEARCH_SEEDS = (0, 2)
 """Seeds whose searches find the paths of the shipped data: 6,500 and 6,700 points."""
@@ -60,23 +61,15 @@ def data_make_montezuma(
         raise HyqError(f"size must be at least 2, got {size}")
     if target < 100 or not search_seeds:
         raise HyqError("give a search seed, and a target of at least the first key's 100 points")
-    if out.exists():
-        raise HyqError(f"{out} exists already: choose another path, or remove it first")
+    check_free(out)
     work = out.with_name(f"{out.name}.recording")
     paths = [_path(work, chosen, target, budget) for chosen in search_seeds]
-    expert = []
-    with _bar("expert", size) as advance:
-        routes = [Route(path) for path in paths]
-        # Episodes along other paths, or with another seed, are kept apart.
-        recipe = "-".join(map(str, ("expert", seed, target, budget, *search_seeds)))
-        for recording, _ in record_expert(routes, size, seed, work / recipe):
-            expert.append(recording)
-            advance(len(recording.actions))
-    with _bar("random", size - size // 2) as advance:
-        random = []
-        for recording in record_random(size - size // 2, seed):
-            random.append(recording)
-            advance(len(recording.actions))
+    routes = [Route(path) for path in paths]
+    # Episodes along other paths, or with another seed, are kept apart.
+    recipe = "-".join(map(str, ("expert", seed, target, budget, *search_seeds)))
+    episodes = (episode for episode, _ in record_expert(routes, size, seed, work / recipe))
+    expert = _recorded("expert", episodes, size)
+    random = _recorded("random", record_random(size - size // 2, seed), size - size // 2)
     manifest = {
         "size": size,
         "seed": seed,
@@ -84,8 +77,8 @@ def data_make_montezuma(
         "target": target,
         "budget": budget,
     }
-    with _bar("hashing the images", size + size - size // 2) as advance:
-        finish(paths, expert, random, manifest, advance).save(out)
+    with progress_bar("hashing the images", size + size - size // 2) as update:
+        finish(paths, expert, random, manifest, lambda rows: update(advance=rows)).save(out)
     data_show_montezuma(recordings=out)
 
 
@@ -96,11 +89,9 @@ def data_show_montezuma(*, recordings: FilePath = SHIPPED) -> None:
         recordings: Directory of the recordings; by default those that ship with the package.
     """
     source = Recordings.load(recordings)
-    table = Table("", "expert", "random", title=str(recordings), title_justify="left")
-    expert, random = _rows(statistics(source.expert)), _rows(statistics(source.random))
-    for name, value in expert.items():
-        table.add_row(name, value, random[name])
-    console.print(table)
+    expert, random = _facts(statistics(source.expert)), _facts(statistics(source.random))
+    rows = [(name, value, random[name]) for name, value in expert.items()]
+    console.print(TextTable(("", "expert", "random"), rows, str(recordings), left=3).rich())
 
 
 def data_render_montezuma(kind: MontezumaData, *, out: FilePath, recordings: FilePath) -> None:
@@ -112,8 +103,8 @@ def data_render_montezuma(kind: MontezumaData, *, out: FilePath, recordings: Fil
         recordings: Directory that `hyq data make montezuma` made.
     """
     source = Recordings.load(recordings)
-    with _bar(f"rendering {kind}", int(source.manifest["size"])) as advance:
-        source.render(kind, advance).save(out)
+    with progress_bar(f"rendering {kind}", int(source.manifest["size"])) as update:
+        source.render(kind, lambda rows: update(advance=rows)).save(out)
     console.print(f"episodes: {out}")
 
 
@@ -144,24 +135,16 @@ def _announce(seed: int, steps: int, path: Path) -> None:
     console.print(f"seed {seed}: {path.score:,} points after {steps:,} steps", highlight=False)
 
 
-@contextmanager
-def _bar(label: str, total: int) -> Iterator["_Advance"]:
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed:,}"))
-    with Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=console) as bar:
-        yield _Advance(bar, label, total)
+def _recorded(label: str, episodes: Iterable[Recording], size: int) -> list[Recording]:
+    recorded = []
+    with progress_bar(label, size) as update:
+        for episode in episodes:
+            recorded.append(episode)
+            update(advance=len(episode.actions))
+    return recorded
 
 
-class _Advance:
-    """Moves one bar on by what it is called with."""
-
-    def __init__(self, bar: Progress, label: str, total: int) -> None:
-        self._bar, self._task = bar, bar.add_task(label, total=total)
-
-    def __call__(self, count: int) -> None:
-        self._bar.advance(self._task, count)
-
-
-def _rows(found: Statistics) -> dict[str, str]:
+def _facts(found: Statistics) -> dict[str, str]:
     shares = {f"room {room}": f"{share:.1%}" for room, share in found.room_shares.items()}
     return {
         "episodes": f"{len(found.returns)}",
