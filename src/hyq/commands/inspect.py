@@ -20,7 +20,7 @@ from hyq.coverage.policy import holds_deep_policy
 from hyq.data.columns import Observation, over_columns
 from hyq.data.dataset import Dataset, Episode
 from hyq.report.inspect import print_episodes, print_inspection, write_episodes, write_inspection
-from hyq.runs.named_data import dataset_names, load
+from hyq.runs.named_data import described_names, load
 from hyq.runs.video import Environment, EpisodeResult, load_policy, play
 
 BY_STEP, WHOLE = 500, 30
@@ -94,7 +94,7 @@ def data_inspect(
 
 def _is_by_step(name: str) -> bool:
     """Tell a directory of transitions by step from whole episodes."""
-    known = dataset_names()
+    known = described_names()
     if name in known:
         return False
     if not Path(name).exists():

@@ -95,7 +95,9 @@ def _run_suite(chosen: Suite, name: str, how: Launch) -> None:
     finished = watch_suite(directory, chosen, events)
     if finished:
         elapsed = time.perf_counter() - began
-        busy = sum(directory.seconds(run) for run in finished)
+        busy = sum(
+            (directory.summary(run) or {"wall_seconds": 0})["wall_seconds"] for run in finished
+        )
         console.print(f"{len(finished)} runs, {busy:,.0f} s of work in {elapsed:,.0f} s")
     report_suite(directory.path)
 
@@ -114,7 +116,7 @@ def watch_suite(
 ) -> list[Run]:
     """Show how many runs are done, what is under way, and every failure; return what finished."""
     newly: list[Run] = []
-    finished = sum(directory.is_finished(run) for run in suite.runs)
+    finished = sum(directory.summary(run) is not None for run in suite.runs)
     for run in suite.runs:
         if (error := directory.failure(run)) is not None:
             console.print(f"[red]failed before[/] {run.id}: {error.splitlines()[-1]} (--retry)")
@@ -139,7 +141,7 @@ def _under_way(directory: SuiteDirectory, suite: Suite) -> str:
         f"{run.algorithm} {row['online_steps']:,} samples, "
         f"return {row.get('eval_return', float('nan')):.2f}"
         for run in suite.runs
-        if not directory.is_finished(run)
+        if directory.summary(run) is None
         and directory.failure(run) is None
         and (row := directory.progress(run)) is not None
     ]

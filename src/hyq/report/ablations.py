@@ -13,7 +13,7 @@ from rich.console import Console
 from hyq.core.types import FloatArray
 from hyq.report.curves import Curve, Level, Panel, draw_curves
 from hyq.report.html import publish
-from hyq.report.records import RunResult, SuiteRecords, settings
+from hyq.report.records import RunResult, SuiteRecords
 from hyq.report.tables import TextTable
 from hyq.runs.suites import ABLATIONS
 
@@ -33,7 +33,7 @@ def recent_return(run: RunResult, steps: float) -> float:
 
 def name_ablations(runs: Sequence[RunResult]) -> dict[str, RunResult]:
     """Name each run by the settings in which it differs from most of the others."""
-    specs = [_as_text(settings(run.spec)) for run in runs]
+    specs = [_as_text(run.settings) for run in runs]
     usual = {
         name: Counter(spec.get(name, "null") for spec in specs).most_common(1)[0][0]
         for name in dict.fromkeys(name for spec in specs for name in spec)

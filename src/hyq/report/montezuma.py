@@ -13,15 +13,14 @@ from hyq.report.curves import GRID_POINTS, Curve, Level, Panel, aggregate, draw_
 from hyq.report.html import image_file, publish
 from hyq.report.records import RunResult, SuiteRecords, algorithm_color, algorithm_name, is_offline
 from hyq.report.tables import TextTable, number
-from hyq.report.video import CLIP, STRIP, RoomMap, draw_rooms, draw_video, video_map
+from hyq.report.video import CLIP, STRIP, draw_rooms, draw_video, video_title
 from hyq.runs.montezuma_suite import (
     DATASETS,
-    DatasetFacts,
     read_datasets,
     read_video,
     video_place,
 )
-from hyq.runs.video import Video
+from hyq.runs.video import EpisodeFacts, Video
 
 ALGORITHMS = ("hyq", "dqfd", "rnd", "cql", "bc")
 """In the order of the table and the legend."""
@@ -113,7 +112,7 @@ class Learned:
             f"{min(recent):,.0f}-{max(recent):,.0f}" if len(recent) > 1 else "-",
             "-" if share is None else f"{share:.0%}{mark}",
             number(self.evaluated()),
-            number(None if self.video is None else self.video.mean_return),
+            number(None if self.video is None else self.video.facts.mean_return),
             number(self.speed()),
         )
 
@@ -139,7 +138,7 @@ class MontezumaResult:
     records: SuiteRecords
     learned: tuple[Learned, ...]
     """The hardest data first, and what learns without data last."""
-    datasets: dict[str, DatasetFacts]
+    datasets: dict[str, EpisodeFacts]
     """By name, and the expert's; empty before they were made."""
 
     @classmethod
@@ -247,16 +246,15 @@ def report_montezuma(path: Path, console: Console) -> None:
 def _draw_videos(result: MontezumaResult) -> list[tuple[dict[str, str], dict[str, str]]]:
     """Draw the maps of rooms; return the clips and strips of what learned on the hardest data."""
     path, shown = result.records.path, []
-    maps = [
-        RoomMap(f"data: {name.rpartition('/')[2]}", one.room_shares, one.episodes, one.mean_return)
-        for name, one in result.datasets.items()
-        if name in DATA
+    datasets = [
+        (name.rpartition("/")[2], one) for name, one in result.datasets.items() if name in DATA
     ]
+    maps = {f"data: {name}": one for name, one in datasets}
     if maps:
         write_figure(draw_rooms(maps), path / "rooms-data.png")
     recorded = [(one, one.video) for one in result.learned if one.video is not None]
     if recorded:
-        figure = draw_rooms([video_map(video) for _, video in recorded])
+        figure = draw_rooms({video_title(video): video.facts for _, video in recorded})
         write_figure(figure, path / "rooms-policies.png")
     for one, video in recorded:
         if one.data in (HARDEST, None):

@@ -44,18 +44,6 @@ def is_offline(algorithm: str) -> bool:
     return algorithm in OFFLINE_ALGORITHMS
 
 
-def settings(spec: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a spec as one flat dictionary, wherever its settings are stored."""
-    flat = {**spec, **spec.get("settings", {})}
-    flat.pop("settings", None)
-    return flat
-
-
-def setting(spec: Mapping[str, Any], name: str, default: Any = None) -> Any:
-    """Read one value of a spec: from its settings, or from the spec itself."""
-    return settings(spec).get(name, default)
-
-
 def is_deep(manifest: Mapping[str, Any]) -> bool:
     """Tell the training of a deep agent from an experiment by step, by a run's manifest."""
     return manifest["experiment"] in ("deep", "rnd", "train")
@@ -79,9 +67,16 @@ class RunResult:
             raise HyqError(f"{path} is a run of {manifest['experiment']!r}, which has no report")
         return cls(manifest["spec"], run.rows, run.summary, manifest["experiment"])
 
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The spec as one flat dictionary, wherever its settings are stored."""
+        flat = {**self.spec, **self.spec.get("settings", {})}
+        flat.pop("settings", None)
+        return flat
+
     def setting(self, name: str, default: Any = None) -> Any:
         """Read one value of the run's spec."""
-        return setting(self.spec, name, default)
+        return self.settings.get(name, default)
 
     @property
     def on_lock(self) -> bool:
@@ -91,9 +86,7 @@ class RunResult:
     @property
     def environment(self) -> str:
         """Name of the environment."""
-        if self.on_lock:
-            return f"lock, H = {self.setting('horizon')}"
-        return str(self.setting("env"))
+        return f"lock, H = {self.setting('horizon')}" if self.on_lock else str(self.setting("env"))
 
     def points(self, y: str, x: str = "online_steps") -> tuple[list[float], list[float]]:
         """Return two columns of the records, where the second has a value."""

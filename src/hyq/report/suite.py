@@ -24,7 +24,7 @@ from hyq.report.records import (
     algorithm_name,
     is_offline,
 )
-from hyq.report.stats import StepsToSolve, interquartile_mean, stratified_bootstrap
+from hyq.report.stats import StepsToSolve, bootstrap_interval, interquartile_mean
 from hyq.report.tables import TextTable, number
 
 PEAK_ALGORITHMS = ("cql",)
@@ -93,7 +93,7 @@ class Line:
         shown = "{:.3f}".format if self.runs[0].on_lock else number
         solve, interval = self.steps_to_solve, "-"
         if len(self.returns) >= FEWEST_FOR_INTERVAL:
-            bounds = stratified_bootstrap({self.panel: self.returns}, rng)
+            bounds = bootstrap_interval(self.returns, rng)
             interval = " to ".join(map(shown, bounds))
         seconds = float(np.median([summary["wall_seconds"] for summary in self.finished]))
         return (

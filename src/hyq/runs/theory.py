@@ -14,7 +14,7 @@ that. The linear functions have weights in [0, H - h]^d, written as w in [0, 1]^
 import json
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -27,7 +27,7 @@ from hyq.core.mdp import FiniteMDP
 from hyq.core.seeding import Streams
 from hyq.core.types import Array, FloatArray, IntArray, Transitions
 from hyq.data.dataset import Dataset
-from hyq.data.online import Batch, OnlineStore
+from hyq.data.online import OnlineStore
 from hyq.envs.combination_lock import LockSpec
 from hyq.envs.linear import LinearMDP
 from hyq.envs.tabular import RowSampler, TabularEnv
@@ -106,7 +106,6 @@ class Case:
 class Measured:
     """What came out, with what the theorem says."""
 
-    case: Case
     transfer: float
     """C_pi of the comparator."""
     optimal_transfer: float
@@ -236,10 +235,8 @@ def measure(case: Case) -> Measured:
     nu = case.share * occupancy + (1 - case.share) * worst
     samples = case.m_off or case.iterations
     offline = offline_data(problem, nu, samples, streams.generator("offline", samples))
-    transfer = problem.transfer(occupancy, nu)
     return Measured(
-        case,
-        transfer,
+        problem.transfer(occupancy, nu),
         problem.transfer(mdp.occupancy(mdp.greedy_policy(q)), nu),
         problem.rank,
         problem.v_max,
@@ -260,12 +257,10 @@ def _values(problem: Problem, case: Case, offline: Dataset, streams: Streams) ->
     )
     horizon = problem.mdp.horizon
     functions = (problem.family.zero(),) * horizon
-    state = None
     if case.use == "warm start":
         functions, _ = fitted_q_iteration(
             offline.by_step(), OnlineStore(), problem.family, config, functions, streams, 1.0
         )
-        state = HyQState(0, functions, OnlineStore(), 0)
     known: dict[bytes, float] = {}
 
     def value(of: tuple[Any, ...]) -> float:
@@ -276,39 +271,20 @@ def _values(problem: Problem, case: Case, offline: Dataset, streams: Streams) ->
         return known[key]
 
     yield value(functions)
-    learner, env = HyQ(problem.family, config), problem.env()
-    state = state or HyQState(0, functions, OnlineStore(), 0)
+    algorithm, env = HyQ(problem.family, config), problem.env()
+    state = HyQState(0, functions, OnlineStore(), 0)
     while state.iteration + 1 < case.iterations:
-        for step in learner.run(env, offline, streams, state):
+        for step in algorithm.run(env, offline, streams, state):
             yield value(step.state.functions)
             state = step.state
             if state.iteration % _SEGMENT == 0:
                 break
-        state = replace(state, online=OnlineStore((_merged(state.online, horizon),)))
+        batch = tuple(Transitions.concatenate(state.online.at(h)) for h in range(horizon))
+        state = replace(state, online=OnlineStore((batch,)))
 
 
 _SEGMENT = 64
 """Iterations after which collected batches are laid end to end, which changes only the speed."""
-
-
-def _merged(online: OnlineStore, horizon: int) -> Batch:
-    return tuple(Transitions.concatenate(online.at(h)) for h in range(horizon))
-
-
-@dataclass(frozen=True)
-class Plan:
-    """Which cases to run; each list of them is one panel of the figure."""
-
-    rates: tuple[Case, ...]
-    """Cumulative suboptimality against T, for several C_pi."""
-    sizes: tuple[Case, ...]
-    """Against the rank d."""
-    horizons: tuple[Case, ...]
-    """Against H."""
-    forgetting: tuple[Case, ...]
-    """Against m_off, for the three uses of the data."""
-    comparators: tuple[Case, ...]
-    """Comparators that are covered while the optimum is not."""
 
 
 PROBLEMS: tuple[ProblemKind, ...] = ("tabular", "linear", "lock")
@@ -316,60 +292,48 @@ SHARES = (1.0, 1 / 4, 1 / 16, 1 / 64)
 HORIZONS: dict[ProblemKind, int] = {"tabular": 4, "linear": 4, "lock": 8}
 
 
-def plan(quick: bool) -> Plan:
-    """Lay the experiment out: minutes on one core, or seconds if `quick`."""
+def plan(quick: bool) -> dict[str, list[Case]]:
+    """Lay the experiment out, a panel of the figure each: minutes on one core, seconds if `quick`.
+
+    Rates, sizes and horizons are the cumulative suboptimality against T, for several C_pi, against
+    the rank d and against H. Forgetting is against m_off, for the three uses of the data.
+    Comparators are covered while the optimum is not.
+    """
     rounds = (8, 16, 32) if quick else (32, 64, 128, 256, 512, 1024)
-    seeds = range(1 if quick else 3)
     middle = 16 if quick else 256
     base = [
         Case(problem=problem, horizon=HORIZONS[problem], seed=seed, size=8, iterations=middle)
         for problem in PROBLEMS
-        for seed in seeds
+        for seed in range(1 if quick else 3)
     ]
-    return Plan(
-        rates=tuple(
-            replace(case, iterations=t, share=p) for case in base for p in SHARES for t in rounds
-        ),
-        sizes=tuple(
-            replace(case, size=size)
-            for case in base
-            if case.problem != "lock"
-            for size in (2, 4, 8, 16)
-        ),
-        horizons=tuple(replace(case, horizon=h) for case in base for h in (2, 4, 8)),
-        forgetting=tuple(
-            replace(case, m_off=max(1, middle // divisor), use=use)
-            for case in base
-            if case.problem != "linear"
-            for divisor in (1, 4, 16, 64)
-            for use in USES
-        ),
-        comparators=tuple(
+    sized = [case for case in base if case.problem != "lock"]
+    counted = [case for case in base if case.problem != "linear"]
+    few = [max(1, middle // divisor) for divisor in (1, 4, 16, 64)]
+    return {
+        "rates": [replace(c, iterations=t, share=p) for c in base for p in SHARES for t in rounds],
+        "sizes": [replace(case, size=size) for case in sized for size in (2, 4, 8, 16)],
+        "horizons": [replace(case, horizon=h) for case in base for h in (2, 4, 8)],
+        "forgetting": [replace(c, m_off=m, use=use) for c in counted for m in few for use in USES],
+        "comparators": [
             replace(case, comparator=badness, share=1.0) for case in base for badness in (0.1, 0.3)
-        ),
-    )
+        ],
+    }
 
 
 def start(out: Path, quick: bool = False) -> Iterator[tuple[int, int]]:
     """Run the whole plan into the new directory `out`, yielding (done, all) after each case."""
-    everything = [
-        (panel.name, case) for panel in fields(Plan) for case in getattr(plan(quick), panel.name)
-    ]
+    everything = [(panel, case) for panel, cases in plan(quick).items() for case in cases]
     run = RunDirectory.create(out, {"experiment": "theory", "quick": quick})
+    recorded = ("transfer", "rank", "v_max", "comparator_value", "optimal_value", "cumulative")
     for done, (panel, case) in enumerate(everything, start=1):
         result = measure(case)
         row = {
             "panel": panel,
             **asdict(case),
             "m_off": case.m_off or case.iterations,
-            "transfer": result.transfer,
+            **{name: getattr(result, name) for name in recorded},
             "optimal_covered": math.isfinite(result.optimal_transfer),
-            "rank": result.rank,
-            "v_max": result.v_max,
-            "comparator_value": result.comparator_value,
-            "optimal_value": result.optimal_value,
             "first_loss": result.comparator_value - float(result.values[0]),
-            "cumulative": result.cumulative,
             "final_value": float(result.values[-1]),
         }
         append_line(run.path / "records.jsonl", json.dumps(row))
