@@ -7,8 +7,7 @@ from typing import Any
 from rich.console import Console
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from hyq.commands.tensorboard import to_tensorboard
-from hyq.commands.watch import HYBRID, header, line, watch
+from hyq.commands.watch import HYBRID, header, line, to_tensorboard, watch
 from hyq.runs.records import Progress
 
 

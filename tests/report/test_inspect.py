@@ -11,6 +11,7 @@ import pytest
 
 from hyq.commands.evaluate import evaluate
 from hyq.commands.inspect import data_inspect, ranking
+from hyq.commands.video import PlayIn
 from hyq.core.errors import HyqError
 from hyq.coverage.episodes import EpisodesInspection, verdict
 from hyq.coverage.estimate import Interval
@@ -256,10 +257,10 @@ def test_inspections_that_make_no_sense(
 
 
 def test_evaluate_prints_an_interval(lock: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    evaluate(lock / "policy", data=lock / "data", features="network", replicates=5)
+    evaluate(lock / "policy", PlayIn(), data=lock / "data", features="network", replicates=5)
     said = " ".join(capsys.readouterr().out.split())
     assert "95% interval" in said
     assert "estimated return 1 95%" in said
     assert "warning" not in said
     with pytest.raises(HyqError, match="no dataset"):
-        evaluate(lock / "policy", data=lock / "nothing")
+        evaluate(lock / "policy", PlayIn(), data=lock / "nothing")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from hyq.commands.theory import reproduce_theory
+from hyq.commands.suites import reproduce_theory
 from hyq.core.errors import HyqError
 from hyq.report.theory import (
     EPSILON,

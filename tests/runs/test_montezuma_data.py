@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from hyq.commands.data_montezuma import (
+from hyq.commands.data_make import (
     data_make_montezuma,
     data_render_montezuma,
     data_show_montezuma,

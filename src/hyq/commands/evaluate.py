@@ -9,9 +9,9 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
+from hyq.commands.video import PlayIn
 from hyq.commands.watch import progress_bar
 from hyq.core.errors import HyqError
-from hyq.core.settings import json_object
 from hyq.coverage.deep_fqe import GAMMA, UPDATES, WIDER, check_sees_vectors, deep_evaluation
 from hyq.coverage.estimate import NORMAL_95, Interval
 from hyq.coverage.features import FeatureKind
@@ -30,14 +30,12 @@ BY_STEP, DEEP = 100, 8
 
 def evaluate(
     policy: Annotated[Path, tyro.conf.Positional],
+    where: tyro.conf.OmitArgPrefixes[PlayIn],
     *,
     data: Path | None = None,
     features: FeatureKind | None = None,
     replicates: int | None = None,
     gamma: float | None = None,
-    env: str | None = None,
-    wrappers: tuple[str, ...] = (),
-    env_parameters: str = "{}",
     episodes: int = 100,
     seed: int = 0,
 ) -> None:
@@ -48,6 +46,7 @@ def evaluate(
 
     Args:
         policy: Directory of a run or a saved policy.
+        where: Where a deep policy plays.
         data: The dataset's directory, best one that the policy did not learn from. Without
             it a deep policy plays.
         features: The class of value functions by step: linear in raw observations, random Fourier
@@ -56,15 +55,12 @@ def evaluate(
         replicates: Resamples of the data behind the interval: 100 by step, 8 networks for a deep
             policy, if not given.
         gamma: Discount of a deep policy's estimated return, 0.99 if not given.
-        env: Environment to play in, for a deep policy outside of its run.
-        wrappers: module:Class of wrappers around that environment, innermost first.
-        env_parameters: Parameters of that environment, as a JSON object.
         episodes: Episodes that a deep policy plays.
         seed: Chooses the resamples, or the episodes.
     """
     if holds_deep_policy(policy) or _is_deep_run(policy):
         if data is not None:
-            if env is not None or features is not None:
+            if where.env is not None or features is not None:
                 raise HyqError("a deep policy on data takes neither --env nor --features")
             _evaluate_on_data(policy, data, DEEP if replicates is None else replicates, gamma, seed)
             return
@@ -72,9 +68,8 @@ def evaluate(
             raise HyqError(
                 "gamma and replicates are for offline data: give --data, or leave them out"
             )
-        loaded, parameters = load_policy(policy), json_object("env_parameters", env_parameters)
-        environment = Environment.of(loaded, env, wrappers, parameters)
-        _evaluate_by_play(policy, loaded, environment, episodes, seed)
+        loaded = load_policy(policy)
+        _evaluate_by_play(policy, loaded, where.environment(loaded), episodes, seed)
         return
     policy_file(policy)
     if gamma is not None:

@@ -14,7 +14,10 @@ from rich.progress import Progress as Bar
 from rich.progress import TimeElapsedColumn
 
 from hyq.commands.report import report_suite
+from hyq.commands.watch import progress_bar
 from hyq.core.errors import HyqError
+from hyq.report.theory import report_theory
+from hyq.runs import lock_coverage, theory
 from hyq.runs.launch import Event, SuiteDirectory, launch, pending
 from hyq.runs.runs import Run
 from hyq.runs.suites import SUITES, Preset, Suite, ablation_suite, montezuma_suite
@@ -82,6 +85,20 @@ def reproduce_ablations(how: Options, *, online_steps: int = 300_000) -> None:
         online_steps: Steps of every run.
     """
     _run_suite(ablation_suite(online_steps), "ablations", how)
+
+
+def reproduce_theory(*, out: Path = Path("results/theory"), quick: bool = False) -> None:
+    """Measure Theorem 1 and Corollary 1: what is lost against T, C_pi, d and H, beside the bounds.
+
+    Args:
+        out: New directory for the records, the figure and the page.
+        quick: Seconds instead of minutes, for a look.
+    """
+    for name, stage in (("theorem", theory.start), ("lock data", lock_coverage.start)):
+        with progress_bar(name) as update:
+            for done, total in stage(out, quick):
+                update(done, total)
+    report_theory(out, console)
 
 
 def _run_suite(chosen: Suite, name: str, how: Launch) -> None:

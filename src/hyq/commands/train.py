@@ -10,8 +10,7 @@ from rich.console import Console
 
 from hyq.algorithms import ALGORITHMS, configure, setting_groups
 from hyq.commands.report import report
-from hyq.commands.tensorboard import check_tensorboard, to_tensorboard
-from hyq.commands.watch import HYBRID, LOCK, RND, watch
+from hyq.commands.watch import HYBRID, LOCK, RND, check_tensorboard, to_tensorboard, watch
 from hyq.core.errors import HyqError
 from hyq.core.schedules import PiecewiseLinear
 from hyq.core.settings import encode_value, field_help, json_object

@@ -53,7 +53,6 @@ class Mailbox:
     """Keeps the runs' files on the machine where the suite was started."""
 
     def __init__(self, path: Path) -> None:
-        """Serve the suite's directory."""
         self._path = path
 
     def fetch(self, run: str) -> Files:

@@ -221,10 +221,9 @@ class _Run:
         self, directory: RunDirectory | None, checkpoint_seconds: float
     ) -> Iterator[Progress]:
         """Train to the end, from the checkpoint if there is one."""
-        with self._opened, one_thread(), interruptible() as interrupted:
-            writer = directory.only_writer() if directory else nullcontext()
-            with writer:
-                yield from self._record(directory, checkpoint_seconds, interrupted)
+        writer = directory.only_writer() if directory else nullcontext()
+        with self._opened, one_thread(), interruptible() as interrupted, writer:
+            yield from self._record(directory, checkpoint_seconds, interrupted)
 
     def _record(
         self,
@@ -239,7 +238,15 @@ class _Run:
         earlier, last_saved = saved.get("elapsed", 0.0), time.perf_counter()
         for report in training.run(interrupted):
             over = self._is_over()
-            row = _row(report, evaluator(report, over))
+            row = {
+                "iteration": report.number,
+                "online_steps": report.online_steps,
+                "updates": report.updates,
+                **evaluator(report, over),
+                "episodes": report.episodes,
+                **report.metrics,
+                "seconds": dict(report.seconds),
+            }
             if directory:
                 directory.append(row)
             elapsed = earlier + time.perf_counter() - self._began
@@ -262,8 +269,7 @@ class _Run:
         raise KeyboardInterrupt
 
     def _is_over(self) -> bool:
-        configs, training = self.spec.configs, self.training
-        total = configs.encoded()
+        total, training = self.spec.configs.encoded(), self.training
         if "updates" in total:
             return bool(training.updates >= total["updates"])
         waits = training.updates < total.get("pretraining", 0)
@@ -284,11 +290,6 @@ class _Run:
 
         chosen = nearly_greedy if chance else act
         return evaluate(self._evaluation, chosen, episodes, streams, self._preprocessing)
-
-    @property
-    def evaluates(self) -> bool:
-        """Whether there are environments to evaluate on."""
-        return self._evaluation is not None and self.spec.evaluation_episodes > 0
 
 
 class _Evaluator:
@@ -328,7 +329,8 @@ class _Evaluator:
         if self.recent:
             found["recent_return"] = float(np.mean(self.recent))
         run, spec = self._run, self._run.spec
-        if not run.evaluates or not (report.number % spec.evaluate_every == 0 or over):
+        due = over or report.number % spec.evaluate_every == 0
+        if not (due and spec.evaluation_episodes):
             return found
         self.last = float(run.play(spec.evaluation_episodes, "evaluate", report.number).mean())
         found["eval_return"] = self.last
@@ -401,15 +403,3 @@ def interruptible() -> Iterator[Callable[[], bool]]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def _row(report: Report, found: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        "iteration": report.number,
-        "online_steps": report.online_steps,
-        "updates": report.updates,
-        **found,
-        "episodes": report.episodes,
-        **report.metrics,
-        "seconds": dict(report.seconds),
-    }

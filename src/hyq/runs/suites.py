@@ -31,7 +31,7 @@ class Suite:
     runs: tuple[Run, ...]
 
     def __post_init__(self) -> None:
-        """Raise for two runs of one id, which would share a directory."""
+        # Runs of one id would share a directory.
         ids = [run.id for run in self.runs]
         if len(set(ids)) != len(ids):
             raise HyqError(f"suite {self.name!r} has runs of equal id")

@@ -1,4 +1,4 @@
-"""Making, showing and exporting the data of Montezuma's Revenge: the subcommands of `hyq data`."""
+"""Making datasets of the lock and of Montezuma's Revenge; showing and exporting the latter."""
 
 from collections.abc import Iterable
 from pathlib import Path as FilePath
@@ -7,11 +7,14 @@ import gymnasium as gym
 import numpy as np
 from rich.console import Console
 
+from hyq.commands.data import data_show
 from hyq.commands.watch import progress_bar
 from hyq.core.errors import HyqError
 from hyq.core.files import check_free
 from hyq.data.minari import export_minari
+from hyq.envs.combination_lock import LockSpec
 from hyq.envs.montezuma import SIDE
+from hyq.experts.lock import LockData, lock_dataset
 from hyq.experts.montezuma import Recording
 from hyq.experts.montezuma_data import (
     SHIPPED,
@@ -33,6 +36,34 @@ SEARCH_SEEDS = (0, 2)
 """Seeds whose searches find the paths of the shipped data: 6,500 and 6,700 points."""
 
 console = Console()
+
+
+def data_make_lock(
+    kind: LockData,
+    *,
+    out: FilePath,
+    horizon: int = 100,
+    size: int = 500_000,
+    seed: int = 0,
+    anti_reward_probability: float = 0.5,
+) -> None:
+    """Make one of the paper's offline datasets for the combination lock, on disk.
+
+    Args:
+        kind: Optimal occupancy (random actions) or optimal trajectory (nearly all good ones).
+        out: New directory for the dataset; about 1 KB a transition at horizon 100.
+        horizon: Number of digits of the lock.
+        size: Number of transitions.
+        seed: Chooses the lock and the data; a run needs the same seed to be on the same lock.
+        anti_reward_probability: Chance that a fall pays 0.1.
+    """
+    check_free(out)  # before the data is made, which takes a while
+    spec = LockSpec(
+        horizon=horizon, anti_reward_probability=anti_reward_probability, instance_seed=seed
+    )
+    with progress_bar(f"optimal {kind} data", horizon) as update:
+        lock_dataset(spec, kind, size, seed, lambda h: update(h + 1)).save(out)
+    data_show(out)
 
 
 def data_make_montezuma(
