@@ -13,7 +13,7 @@ from rich.console import Console
 from hyq.core.types import FloatArray
 from hyq.report.curves import Curve, Level, Panel, draw_curves
 from hyq.report.html import publish
-from hyq.report.records import RunResult, SuiteRecords
+from hyq.report.records import RunResult, SuiteRecords, grouped
 from hyq.report.tables import TextTable
 from hyq.runs.suites import ABLATIONS
 
@@ -134,10 +134,8 @@ def _steps(steps: float) -> str:
 
 def report_datasets(path: Path, console: Console) -> None:
     """Report how soon one algorithm learns from each of several datasets."""
-    records, groups = SuiteRecords.read(path), dict[str, list[RunResult]]()
-    for run in records.runs:
-        groups.setdefault(run.setting("data"), []).append(run)
-    curves = []
+    records, curves = SuiteRecords.read(path), []
+    groups: dict[str, list[RunResult]] = grouped(records.runs, lambda run: run.setting("data"))
     for index, (data, runs) in enumerate(groups.items()):
         for run in runs:
             label = data if run is runs[0] else ""

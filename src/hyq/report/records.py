@@ -1,15 +1,16 @@
 """What every report starts from: the records of runs and of suites, and the names of algorithms."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from hyq.core.errors import HyqError
 from hyq.core.files import read_json
 from hyq.runs.records import RunDirectory
 from hyq.runs.suites import OFFLINE_ALGORITHMS
 
+Key = TypeVar("Key")
 ALGORITHMS = {
     "hyq": ("Hy-Q", "#1f6f8b"),
     "bc": ("BC", "#8d99ae"),
@@ -42,6 +43,16 @@ def algorithm_color(algorithm: str) -> str:
 def is_offline(algorithm: str) -> bool:
     """Tell whether an algorithm never acts, and so has no curve."""
     return algorithm in OFFLINE_ALGORITHMS
+
+
+def grouped(
+    runs: Iterable["RunResult"], key: Callable[["RunResult"], Key]
+) -> dict[Key, list["RunResult"]]:
+    """Collect runs by a key, in the order in which the keys come up."""
+    groups: dict[Key, list[RunResult]] = {}
+    for run in runs:
+        groups.setdefault(key(run), []).append(run)
+    return groups
 
 
 def is_deep(manifest: Mapping[str, Any]) -> bool:

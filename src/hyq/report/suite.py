@@ -237,6 +237,8 @@ def draw_suite(result: SuiteResult) -> Figure:
     panels: list[Panel] = []
     grid = result.grid
     ends = float(grid[0]), float(grid[-1])
+    y_range = (-0.03, 1.08) if result.on_lock else None
+    x_label = "online steps, roll-ins included" if result.on_lock else "online steps"
     for panel in result.panels:
         lines = [line for line in result.finished if line.panel == panel and line.is_main]
         curves, levels = [], []
@@ -248,12 +250,9 @@ def draw_suite(result: SuiteResult) -> Figure:
                 low, middle, high = aggregate(line.runs, grid)
                 seeds = len(line.runs)
                 curves.append(Curve(line.label, grid, middle, low, high, color, seeds=seeds))
-        y_range = (-0.03, 1.08) if result.on_lock else None
         y_label = "" if panels else "return of the policy"
-        x_label = "online steps, roll-ins included" if result.on_lock else "online steps"
-        panels.append(
-            Panel(panel_title(panel), curves, levels, x_label, y_label, ends, y_range, log_x=10)
-        )
+        title = panel_title(panel)
+        panels.append(Panel(title, curves, levels, x_label, y_label, ends, y_range, log_x=10))
     return draw_curves(panels, title=result.records.manifest["title"], share_y=result.shares_scale)
 
 

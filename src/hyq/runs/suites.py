@@ -1,7 +1,7 @@
 """Suites as data: each a named tuple of frozen specs with stable ids."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
 from hyq.algorithms import ALGORITHMS, PRESETS, setting_groups
@@ -79,36 +79,39 @@ def briee_suite(preset: Preset) -> Suite:
     return Suite("briee", "Hy-Q and BRIEE as the lock grows", tuple(runs))
 
 
-@dataclass(frozen=True)
-class Example:
-    """How a scripted problem is compared: for how long, and what counts as solved."""
-
-    online_steps: int
-    online_only_steps: int
-    threshold: float
-    settings: Mapping[str, Any] = field(default_factory=dict)
+def _example(name: str, online_steps: int, threshold: float, **settings: Any) -> RunSpec:
+    problem = PROBLEMS[name]
+    return RunSpec(
+        env=problem.env,
+        wrappers=problem.wrappers,
+        data=f"{name}/half",
+        settings={"online_steps": online_steps, **settings},
+        threshold=threshold,
+        stop_when_solved=True,
+    )
 
 
 EXAMPLES = {
     # The threshold its makers gave it.
-    "mountaincar": Example(20_000, 60_000, -110.0),
+    "mountaincar": (_example("mountaincar", 20_000, -110.0), 60_000),
     # Near the best one can do, as in the next.
-    "acrobot": Example(15_000, 40_000, -85.0),
-    # Nine steps to go: with a distant horizon, standing still would cost next to nothing.
-    "doorkey": Example(
-        10_000,
+    "acrobot": (_example("acrobot", 15_000, -85.0), 40_000),
+    # Nine steps long: with a distant horizon, standing still would cost next to nothing.
+    "doorkey": (
+        _example(
+            "doorkey",
+            10_000,
+            0.95,
+            gamma=0.9,
+            value_range=(0.0, 1.0),
+            target_update_every=100,
+            batch_size=128,
+            learning_rate=3e-4,
+        ),
         25_000,
-        0.95,
-        {
-            "gamma": 0.9,
-            "value_range": (0.0, 1.0),
-            "target_update_every": 100,
-            "batch_size": 128,
-            "learning_rate": 3e-4,
-        },
     ),
 }
-"""The problems of the deep comparison, by the names of their scripts."""
+"""The problems of the deep comparison: Hy-Q's run, and the steps of online-only DQN."""
 
 
 DEEP_ORDER = ("hyq", "dqn", "offline-dqn", "bc", "dqfd", "cql", "iql")
@@ -131,23 +134,14 @@ def baseline(hybrid: RunSpec, algorithm: str, **settings: Any) -> RunSpec:
 def deep_suite(preset: Preset) -> Suite:
     """Compare deep Hy-Q with online-only, offline-only and the baselines on three problems."""
     runs: list[RunSpec] = []
-    for name, example in EXAMPLES.items():
+    for name, (example, online_only_steps) in EXAMPLES.items():
         if preset == "quick" and name != "mountaincar":
             continue
-        problem = PROBLEMS[name]
         for seed in FRESH_SEEDS if preset == "full" else range(1):
-            hybrid = RunSpec(
-                env=problem.env,
-                wrappers=problem.wrappers,
-                data=f"{name}/half",
-                seed=seed,
-                settings={"online_steps": example.online_steps, **example.settings},
-                threshold=example.threshold,
-                stop_when_solved=True,
-            )
+            hybrid = replace(example, seed=seed)
             runs += [
                 hybrid,
-                baseline(hybrid, "dqn", online_steps=example.online_only_steps),
+                baseline(hybrid, "dqn", online_steps=online_only_steps),
                 baseline(hybrid, "offline-dqn"),
                 baseline(hybrid, "bc"),
             ]
