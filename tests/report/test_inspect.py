@@ -83,7 +83,7 @@ CLOSE = " (C_pi too close to tell; fewer next states of {} are unlogged)"
     ("escaping", "says"),
     [
         ((0.0, 0.0, 0.0), "a = b = c"),
-        # a and b tie, but a leads to states that nobody logged
+        # a and b tie, but a leads to states that were not logged
         ((0.9, 0.0, 0.0), f"b, then a{CLOSE.format('b')}, then c"),
         ((0.0, 0.9, 0.0), f"a, then c, then b{CLOSE.format('c')}"),
         # each is easier than the next, and the last than the first

@@ -19,8 +19,7 @@ from hyq.core.errors import HyqError
 from hyq.report.theory import report_theory
 from hyq.runs import lock_coverage, theory
 from hyq.runs.launch import Event, SuiteDirectory, launch, pending
-from hyq.runs.runs import Run
-from hyq.runs.suites import SUITES, Preset, Suite, ablation_suite, montezuma_suite
+from hyq.runs.suites import SUITES, Preset, Run, Suite, ablation_suite, montezuma_suite
 
 console = Console()
 

@@ -14,7 +14,7 @@ from hyq.commands.watch import HYBRID, LOCK, RND, check_tensorboard, to_tensorbo
 from hyq.core.errors import HyqError
 from hyq.core.schedules import PiecewiseLinear
 from hyq.core.settings import encode_value, field_help, json_object
-from hyq.runs import lock, runner, runs
+from hyq.runs import lock, runner
 from hyq.runs.lock_algorithms import LOCK_ALGORITHMS
 from hyq.runs.lock_spec import LockRun
 from hyq.runs.records import RunDirectory
@@ -28,13 +28,13 @@ def demo() -> None:
     number = 1
     while (out := Path("demo") / str(number)).exists():
         number += 1
-    runs = {data: out / data for data in ("occupancy", "trajectory")}
-    for data, path in runs.items():
+    paths = {data: out / data for data in ("occupancy", "trajectory")}
+    for data, path in paths.items():
         console.rule(
             f"V-type Hy-Q, H=100, 500,000 transitions of optimal {data} data", align="left"
         )
         watch(lock.start(LockRun(data=data), path), console, LOCK)
-    report(*runs.values(), figure=out / "curves.png")
+    report(*paths.values(), figure=out / "curves.png")
 
 
 def run_lock(spec: tyro.conf.OmitArgPrefixes[LockRun], *, out: Path) -> None:
@@ -167,15 +167,17 @@ def resume(
     if (steps is None) != (into is None):
         raise HyqError("to make a run longer give both --steps and --into")
     if steps is not None and into is not None:
-        runs.lengthen(out, steps, into)
+        runner.lengthen(out, steps, into)
         out = into
     manifest = RunDirectory.open(out).manifest
     if manifest["experiment"] == "train":
         spec = RunSpec.decoded(manifest["spec"])
         _watch(spec, runner.resume(out), out, (out / "tensorboard").exists())
-    else:
-        watch(runs.resume(out), console, LOCK)
+    elif manifest["experiment"] == "lock":
+        watch(lock.resume(out), console, LOCK)
         report(out, figure=out / "curve.png")
+    else:
+        raise HyqError(f"{out} cannot be resumed: it is a run of {manifest['experiment']!r}")
 
 
 def algorithms() -> None:

@@ -21,10 +21,10 @@ from typing import Any, Literal
 
 from hyq.core.errors import HyqError
 from hyq.core.files import new_directory, read_json, write_bytes, write_json
-from hyq.runs import runs
-from hyq.runs.records import RunDirectory, circumstances
-from hyq.runs.runs import Run
-from hyq.runs.suites import Suite
+from hyq.runs import lock, runner
+from hyq.runs.lock_spec import LockRun
+from hyq.runs.records import Progress, RunDirectory, circumstances
+from hyq.runs.suites import Run, Suite
 
 Outcome = Literal["finished", "failed", "lost"]
 """A run is lost when its worker died; it is started again ..."""
@@ -155,7 +155,11 @@ def execute(path: Path, spec: Run, after_each: Callable[[], None] = lambda: None
         return "finished"
     out = directory.run_path(spec)
     try:
-        steps = runs.resume(out) if out.exists() else runs.start(spec, out)
+        steps: Iterator[Progress]
+        if out.exists():
+            steps = lock.resume(out) if isinstance(spec, LockRun) else runner.resume(out)
+        else:
+            steps = lock.start(spec, out) if isinstance(spec, LockRun) else runner.start(spec, out)
         for _ in steps:
             after_each()
     except Exception as error:  # a failed run must not end the suite, and is shown by name

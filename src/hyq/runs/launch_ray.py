@@ -15,7 +15,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from hyq.core.files import write_bytes
 from hyq.runs.launch import Event, Outcome, SuiteDirectory, execute
-from hyq.runs.runs import Run
+from hyq.runs.suites import Run
 
 Files = dict[str, bytes]
 RETRIES = 5

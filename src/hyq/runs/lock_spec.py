@@ -40,7 +40,7 @@ class LockRun:
     actions: int = 10
     """Number of actions."""
     noise: float = 0.1
-    """Standard deviation of the observation noise."""
+    """Std of the observation noise."""
     dense: bool = False
     """Pay for every good step instead of for falling."""
     variable_latent: bool = False

@@ -3,13 +3,16 @@
 The command and `hyq.train` both come here. Without a directory nothing is written.
 """
 
+import json
+import math
+import shutil
 import signal
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +24,7 @@ from hyq.agents.base import Loss
 from hyq.algorithms import ALGORITHMS, build
 from hyq.collector import PreprocessingConfig, VectorEnv, evaluate, evaluation_envs
 from hyq.core.errors import HyqError
+from hyq.core.files import new_directory, write_bytes, write_json
 from hyq.core.seeding import Streams
 from hyq.core.trees import Tree
 from hyq.core.types import Array, FloatArray
@@ -30,9 +34,9 @@ from hyq.envs.make import EnvFactory, make_vector_env
 from hyq.networks import NetworkFactory
 from hyq.policy import Policy, plain_network
 from hyq.runs import records
-from hyq.runs.checkpoint import TrainingCheckpoint
+from hyq.runs.checkpoint import TrainingCheckpoint, about_run
 from hyq.runs.named_data import fitting, load
-from hyq.runs.records import RunDirectory, describe
+from hyq.runs.records import RunDirectory, circumstances, describe
 from hyq.runs.spec import RunSpec
 from hyq.trainer import Report
 
@@ -136,6 +140,46 @@ def check_settings(out: Path, manifest: Mapping[str, Any], spec: RunSpec) -> Non
             f"{out} began with other settings than this version of hyq has ({', '.join(changed)}): "
             "resume it with the version it began with, or start anew"
         )
+
+
+def lengthen(out: Path, steps: int, into: Path) -> None:
+    """Copy a run that has kept its checkpoint to `into`, to be resumed with more steps to take.
+
+    Steps are online steps, or updates of an algorithm that never acts. The run itself stays as it
+    is: a record is never rewritten.
+    """
+    earlier = RunDirectory.open(out)
+    manifest = earlier.manifest
+    if manifest["experiment"] != "train":
+        raise HyqError(f"{out} cannot be made longer: only what 'hyq train' started can")
+    before = RunSpec.decoded(manifest["spec"])
+    check_settings(out, manifest, before)
+    counter = "updates" if "updates" in manifest["settings"] else "online_steps"
+    longer = {**before.settings, counter: steps}
+    after = replace(before, settings=longer, stop_when_solved=False)
+    done = earlier.rows[-1][counter] if earlier.rows else 0
+    if steps <= done:
+        raise HyqError(f"{out} has {done:,} {counter.replace('_', ' ')} already: ask for more")
+    with earlier.only_writer():
+        if not earlier.checkpoint.exists():
+            raise HyqError(
+                f"{out} has no checkpoint to resume from: it was started without "
+                "--keep-checkpoint, or killed before there was one"
+            )
+        with new_directory(into) as draft:
+            for part in ("checkpoint", "best", "tensorboard"):
+                if (out / part).exists():
+                    shutil.copytree(out / part, draft / part)
+            # What was recorded after the checkpoint is made again, perhaps at other steps.
+            whole = about_run(earlier.checkpoint).get("reports", math.inf)
+            kept = [json.dumps(row) for row in earlier.rows if row["iteration"] <= whole]
+            write_bytes(draft / "records.jsonl", "".join(f"{row}\n" for row in kept).encode())
+            changed = {
+                "spec": after.encoded(),
+                "settings": after.configs.encoded(),
+                "continues": {"run": str(out), "commit": manifest["commit"]},
+            }
+            write_json(draft / "manifest.json", {**manifest, **circumstances(), **changed})
 
 
 class _Run:

@@ -9,9 +9,9 @@ from hyq.core.errors import HyqError
 from hyq.experts.lock import LockData
 from hyq.experts.scripted import PROBLEMS
 from hyq.runs.lock_spec import LockRun
-from hyq.runs.runs import Run
 from hyq.runs.spec import RunSpec
 
+Run = LockRun | RunSpec
 Preset = Literal["full", "quick"]
 OFFLINE_ALGORITHMS = ("bc", "cql", "iql", "offline", "offline-dqn", "offline-fqi")
 """Algorithms that never act: the paper draws them as dashed lines. Records made earlier name
