@@ -58,7 +58,9 @@ def evaluate(
         episodes: Episodes that a deep policy plays.
         seed: Chooses the resamples, or the episodes.
     """
-    if holds_deep_policy(policy) or _is_deep_run(policy):
+    # A run that trains a deep policy may not have saved any yet.
+    in_deep_run = is_run(policy) and is_deep(RunDirectory(policy).manifest)
+    if in_deep_run or holds_deep_policy(policy):
         if data is not None:
             if where.env is not None or features is not None:
                 raise HyqError("a deep policy on data takes neither --env nor --features")
@@ -88,11 +90,6 @@ def evaluate(
             "[yellow]warning[/] The data does not support this policy all the way: unlogged values "
             "count as 0, and the interval cannot show it. See 'hyq data inspect --policy'."
         )
-
-
-def _is_deep_run(path: Path) -> bool:
-    """Tell a run that trains a deep policy, even where it has not saved any yet."""
-    return is_run(path) and is_deep(RunDirectory.open(path).manifest)
 
 
 def _evaluate_on_data(

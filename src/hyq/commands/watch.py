@@ -112,13 +112,9 @@ def _with_speed(messages: Iterator[Message]) -> Iterator[tuple[Message, float | 
         row = message.row
         if before is None:
             before = 0 if row["iteration"] == 1 else row["online_steps"]
-        yield message, _speed(row, row["online_steps"] - before)
+        steps, spent = row["online_steps"] - before, sum(row["seconds"].values())
+        yield message, steps / spent if steps > 0 and spent else None
         before = row["online_steps"]
-
-
-def _speed(row: Mapping[str, Any], steps: int) -> float | None:
-    spent = sum(row["seconds"].values())
-    return steps / spent if steps > 0 and spent else None
 
 
 def check_tensorboard() -> None:

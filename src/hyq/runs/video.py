@@ -14,7 +14,7 @@ import gymnasium as gym
 import numpy as np
 from scipy.special import softmax
 
-from hyq.collector import PreprocessingConfig, VectorEnv, check_endless, evaluate, evaluation_envs
+from hyq.collector import PreprocessingConfig, check_endless, evaluate, evaluation_envs
 from hyq.core.errors import HyqError
 from hyq.core.files import read_json, write_json
 from hyq.core.seeding import Streams
@@ -94,14 +94,12 @@ class Environment:
             return make_filmed(self.env, wrappers=self.wrappers, **self.parameters)
         return env_factory(self.env, self.wrappers, **self.parameters)()
 
-    def make_vector(self, count: int) -> VectorEnv:
-        """Make some copies that step together."""
-        return make_vector_env(self.env, count, wrappers=self.wrappers, **self.parameters)
-
 
 def play_returns(policy: Policy, environment: Environment, episodes: int, seed: int) -> FloatArray:
     """Play without random actions; return the sum of rewards of each episode."""
-    with closing(environment.make_vector(evaluation_envs(episodes))) as env:
+    name, count = environment.env, evaluation_envs(episodes)
+    made = make_vector_env(name, count, wrappers=environment.wrappers, **environment.parameters)
+    with closing(made) as env:
         streams = Streams(seed).below("evaluate")
         rng = streams.generator("act")
         return evaluate(
