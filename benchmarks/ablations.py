@@ -21,7 +21,7 @@ from hyq.envs.combination_lock import CombinationLockVector, lock_parameters
 from hyq.experts.lock import LockData
 from hyq.fqi.block import BlockClass, BlockFunction
 from hyq.fqi.hyq_fqi import HyQ
-from hyq.runs.lock import SOLVED_SHARE, examine
+from hyq.runs.lock import SOLVED_SHARE, evaluate
 from hyq.runs.lock_algorithms import hyq
 from hyq.runs.lock_spec import LockRun
 
@@ -48,8 +48,8 @@ def variants(algorithm: HyQ[BlockFunction]) -> dict[str, HyQ[BlockFunction]]:
 def samples_to_solve(spec: LockRun, algorithm: HyQ[BlockFunction]) -> int | None:
     env = CombinationLockVector(spec.m_on, **lock_parameters(spec.lock))
     for step in algorithm.run(env, spec.dataset(), Streams(spec.seed)):
-        examined = examine(step.policy, spec, 200, step.iteration)
-        if examined.mean_return >= SOLVED_SHARE * spec.lock.optimal_return:
+        found = evaluate(step.policy, spec, 200, step.iteration)
+        if found.mean_return >= SOLVED_SHARE * spec.lock.optimal_return:
             return step.online_steps
         if step.online_steps >= spec.online_budget:
             break

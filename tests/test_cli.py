@@ -1,4 +1,4 @@
-"""The command as a person meets it: help, results, and one-line refusals."""
+"""The command as a person meets it: help, results, and one-line errors."""
 
 import json
 import signal
@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 
 from hyq.cli import SUBCOMMANDS, main, summary
-from hyq.commands import data_lock
+from hyq.commands import data_make
 from hyq.data.dataset import Dataset
 
 QUICK = ["--horizon", "6", "--offline-samples", "6000"]
+CART_POLE = ["train", "--env", "CartPole-v1"]
 
 
 def complaint(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
@@ -63,15 +64,17 @@ from hyq.cli import main
 main(["--help"])
 print(sorted({"torch", "numpy", "scipy", "matplotlib"} & set(sys.modules)))
 """
-    told = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True)
-    assert told.stdout.decode().splitlines()[-1] == "[]"
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True)
+    assert ended.stdout.decode().splitlines()[-1] == "[]"
 
 
-def test_what_a_preset_decides_is_not_called_none(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        main(["run", "deep", "--help"])
-    taught = " ".join(capsys.readouterr().out.replace("│", " ").split())
-    assert "Steps between two updates. (as in the preset)" in taught
+def test_the_values_of_a_preset_are_the_defaults(capsys: pytest.CaptureFixture[str]) -> None:
+    for preset, steps in (("default", 1), ("cpu-montezuma", 16)):
+        with pytest.raises(SystemExit):
+            main(["train", "--preset", preset, "--help"])
+        shown = " ".join(capsys.readouterr().out.replace("│", " ").split())
+        about = shown.partition("--update-every INT")[2].partition("--")[0]
+        assert f"(default: {steps})" in about
 
 
 def test_run_report_and_data_go_together(
@@ -86,13 +89,13 @@ def test_run_report_and_data_go_together(
     assert summary["solved"]
     assert (run / "curve.png").read_bytes().startswith(b"\x89PNG")
     capsys.readouterr()
-    picture = tmp_path / "new" / "both.png"
-    assert main(["report", str(run), str(run), "--figure", str(picture)]) == 0
+    figure = tmp_path / "new" / "both.png"
+    assert main(["report", str(run), str(run), "--figure", str(figure)]) == 0
     assert "not yet" not in capsys.readouterr().out
-    assert picture.exists()
+    assert figure.exists()
     words = ["report", str(run), "--figure"]
-    assert "is a directory" in complaint([*words, str(picture.parent)], capsys)
-    assert "cannot write" in complaint([*words, str(picture / "curve.png")], capsys)
+    assert "is a directory" in complaint([*words, str(figure.parent)], capsys)
+    assert "cannot write" in complaint([*words, str(figure / "curve.png")], capsys)
 
 
 @pytest.mark.parametrize(
@@ -103,24 +106,26 @@ def test_run_report_and_data_go_together(
         (["run", "lock", "--horizon", "many"], "hyq: --horizon wants a whole number, got 'many' ("),
         (["run", "lock", "--horizon", "1.5"], "hyq: --horizon wants a whole number, got '1.5' ("),
         (
-            ["run", "deep", "--env", "CartPole-v1", "--online-steps", "few"],
+            [*CART_POLE, "--online-steps", "few"],
             "hyq: --online-steps wants a whole number, got 'few' (",
         ),
         (
-            ["run", "deep", "--env", "CartPole-v1", "--oline-steps", "3"],
+            [*CART_POLE, "--oline-steps", "3"],
             "hyq: Unrecognized options: --oline-steps, 3; Perhaps you meant: --online-steps",
         ),
         (["run", "lock", "--horizon", "-3"], "horizon >= 1"),
         (["run", "lock", "--horizon", "1e0", "--offline-share", "7"], "offline_share must lie in"),
         (["run", "lock", "--colour", "blue"], "hyq: Unrecognized options: --colour, blue (hyq run"),
         (["run", "lock", "--offline-share", "7"], "offline_share must lie in"),
-        (["run", "deep", "--env", "CartPole-v1", "--device", "gpu"], "no device 'gpu'"),
-        (["run", "rnd", "--env", "CartPole-v1", "--device", "gpu"], "no device 'gpu'"),
-        (["run", "deep", "--env", "CartPole-v1", "--env-parameters", '{"bogus": 1}'], "'bogus'"),
+        ([*CART_POLE, "--algorithm", "dqn", "--device", "gpu"], "no device 'gpu'"),
+        ([*CART_POLE, "--algorithm", "rnd", "--device", "gpu"], "no device 'gpu'"),
+        ([*CART_POLE, "--algorithm", "dqn", "--env-parameters", '{"bogus": 1}'], "'bogus'"),
+        ([*CART_POLE, "--env-parameters", "[1]"], "env_parameters must be a JSON object"),
+        ([*CART_POLE, "--algorithm", "sarsa"], "no algorithm 'sarsa'"),
         (["data", "make", "lock", "--kind", "best"], "best"),
         (["data", "make", "lock", "--kind", "occupancy", "--size", "5"], "at least 100"),
         (
-            ["run", "deep", "--env", "MiniGrid-DoorKey-5x5-v0", "--data", "doorkey/half"],
+            ["train", "--env", "MiniGrid-DoorKey-5x5-v0", "--data", "doorkey/half"],
             "the data was made with wrappers minigrid.wrappers:FullyObsWrapper minigrid.w",
         ),
     ],
@@ -166,8 +171,8 @@ from hyq.cli import main
 main(["data", "list"])
 print("torch" in sys.modules)
 """
-    told = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True)
-    *listed, slow = [line.split() for line in told.stdout.decode().splitlines()]
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True)
+    *listed, slow = [line.split() for line in ended.stdout.decode().splitlines()]
     assert slow == ["False"]
     assert ["doorkey/half", "MiniGrid-DoorKey-5x5-v0", "10,000"] in listed
     assert ["in", "minigrid.wrappers:ImgObsWrapper"] in listed
@@ -177,7 +182,7 @@ print("torch" in sys.modules)
 def test_data_is_not_made_for_a_place_that_is_taken(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(data_lock, "lock_dataset", lambda *_: pytest.fail("data was made"))
+    monkeypatch.setattr(data_make, "lock_dataset", lambda *_: pytest.fail("data was made"))
     words = ["data", "make", "lock", "--kind", "occupancy", "--out", str(tmp_path)]
     assert "exists already" in complaint(words, capsys)
 
@@ -189,7 +194,7 @@ def test_an_environment_may_lie_in_the_working_directory(
     (tmp_path / "hyq_test_plant.py").write_text("import hyq_test_no_such_package\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [place for place in sys.path if place])
-    words = ["run", "deep", "--env", "hyq_test_plant:Plant-v0", "--out", "out"]
+    words = ["train", "--algorithm", "dqn", "--env", "hyq_test_plant:Plant-v0", "--out", "out"]
     assert "No module named 'hyq_test_no_such_package'" in complaint(words, capsys)
 
 
@@ -211,7 +216,7 @@ def test_an_existing_output_is_kept(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert (tmp_path / "mine").read_text() == "precious"
 
 
-def test_control_c_leaves_a_run_that_goes_on(tmp_path: Path) -> None:
+def test_control_c_leaves_a_run_that_can_be_resumed(tmp_path: Path) -> None:
     out = tmp_path / "run"
     words = ["run", "lock", "--data", "trajectory", "--horizon", "30", "--offline-samples", "300",
              "--m-on", "1", "--iterations", "20", "--out", str(out)]  # fmt: skip

@@ -1,6 +1,5 @@
 """What is shown of a run while it trains: lines in the terminal, scalars in TensorBoard."""
 
-from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -8,13 +7,8 @@ from typing import Any
 from rich.console import Console
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from hyq.commands.tensorboard import to_tensorboard
-from hyq.commands.watch import HYBRID, LOCK, RND, columns_of, header, line, watch
-
-
-@dataclass(frozen=True)
-class Message:
-    row: dict[str, Any]
+from hyq.commands.watch import HYBRID, header, line, to_tensorboard, watch
+from hyq.runs.records import Progress
 
 
 def test_tensorboard_gets_every_number_and_the_speed(tmp_path: Path) -> None:
@@ -22,7 +16,7 @@ def test_tensorboard_gets_every_number_and_the_speed(tmp_path: Path) -> None:
         {"iteration": n, "online_steps": 100 * n, "updates": 7, "eval_return": 1.5, "seconds": s}
         for n, s in ((3, {"act": 1.0, "learn": 1.0}), (4, {"act": 1.0, "learn": 3.0}))
     ]
-    given = [Message({**row, "episodes": [[1, 2, 3]]}) for row in rows]
+    given = [Progress({**row, "episodes": [[1, 2, 3]]}, None) for row in rows]
     assert list(to_tensorboard(iter(given), tmp_path)) == given
     events = EventAccumulator(str(tmp_path)).Reload()
     found = {
@@ -50,23 +44,12 @@ def test_a_line_shows_what_is_known_and_leaves_out_the_rest() -> None:
         "start_q": -64.8,
         "start_return": -67.6,
     }
-    text = line(row, 1000, HYBRID)
+    text = line(row, 1000.0, HYBRID)
     assert "3,000" in text
-    assert "1,000" in text, "2,000 steps in 2 seconds"
+    assert "1,000" in text, "steps per second"
     assert "0.25/-" in text
     assert "-64.8/-67.6" in text
     assert len(text) == len(header(HYBRID)), "values stand below their titles"
-
-
-def test_a_former_name_of_a_value_is_read() -> None:
-    row = {"online_steps": 10, "seconds": {}, "novelty": 0.25}
-    assert " 0.25 " in line(row, 0, RND)
-    assert line({**row, "prediction_error": 0.5}, 0, RND) != line(row, 0, RND)
-
-
-def test_what_is_shown_follows_the_algorithm() -> None:
-    assert (columns_of("hyq"), columns_of("rnd")) == (HYBRID, RND)
-    assert columns_of("hyq", "lock") == LOCK
 
 
 def test_watching_prints_a_line_a_record_and_the_progress() -> None:
@@ -75,7 +58,7 @@ def test_watching_prints_a_line_a_record_and_the_progress() -> None:
         for n in (1, 2)
     ]
     console = Console(file=StringIO(), width=120, record=True)
-    watch(map(Message, rows), console, HYBRID, 100, "updates")
+    watch((Progress(row, None) for row in rows), console, HYBRID, 100, "updates")
     text = console.export_text()
     assert "100 of 100" in text
     assert [part.split()[0] for part in text.splitlines()[1:3]] == ["50", "100"]

@@ -7,10 +7,9 @@ import os
 import re
 import sys
 from collections.abc import Callable
-from functools import cache
+from functools import partial, wraps
 from importlib import import_module
 from importlib.metadata import version
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -27,18 +26,18 @@ SUBCOMMANDS = {
     "train": "hyq.commands.train:train",
     "resume": "hyq.commands.train:resume",
     "algorithms": "hyq.commands.train:algorithms",
-    "reproduce theory": "hyq.commands.theory:reproduce_theory",
+    "reproduce theory": "hyq.commands.suites:reproduce_theory",
     "reproduce montezuma": "hyq.commands.suites:reproduce_montezuma",
     "reproduce ablations": "hyq.commands.suites:reproduce_ablations",
     "reproduce": "hyq.commands.suites:reproduce",
     "video": "hyq.commands.video:video",
     "report suite": "hyq.commands.report:report_suite",
     "report": "hyq.commands.report:report",
-    "data make lock": "hyq.commands.data_lock:data_make_lock",
-    "data make montezuma": "hyq.runs.montezuma_data:data_make_montezuma",
-    "data show montezuma": "hyq.runs.montezuma_data:data_show_montezuma",
-    "data render montezuma": "hyq.runs.montezuma_data:data_render_montezuma",
-    "data export montezuma": "hyq.runs.montezuma_data:data_export_montezuma",
+    "data make lock": "hyq.commands.data_make:data_make_lock",
+    "data make montezuma": "hyq.commands.data_make:data_make_montezuma",
+    "data show montezuma": "hyq.commands.data_make:data_show_montezuma",
+    "data render montezuma": "hyq.commands.data_make:data_render_montezuma",
+    "data export montezuma": "hyq.commands.data_make:data_export_montezuma",
     "data list": "hyq.commands.data:data_list",
     "data show": "hyq.commands.data:data_show",
     "data inspect": "hyq.commands.inspect:data_inspect",
@@ -60,19 +59,12 @@ def main(arguments: list[str] | None = None) -> int:
         # ('--env module:id'). It comes last, so that no file in it hides an installed package.
         sys.path.append(str(Path.cwd()))
     words = sys.argv[1:] if arguments is None else arguments
-    subcommand = next(
-        (
-            subcommand
-            for subcommand in SUBCOMMANDS
-            if words[: subcommand.count(" ") + 1] == subcommand.split()
-        ),
-        None,
-    )
+    named = (one for one in SUBCOMMANDS if words[: one.count(" ") + 1] == one.split())
+    subcommand = next(named, None)
     try:
         if subcommand is None:
             return _no_subcommand(words)
-        call = _parsed(subcommand, words[subcommand.count(" ") + 1 :])
-        call()
+        _parsed(subcommand, words[subcommand.count(" ") + 1 :])()
     except HyqError as error:
         print(f"hyq: {error}", file=sys.stderr)
         return 2
@@ -95,32 +87,29 @@ def _parsed(subcommand: str, words: list[str]) -> Callable[[], Any]:
     function = getattr(import_module(home), name)
     if subcommand in DEPENDENT:
         function = function(words)
-    bound: list[Callable[[], Any]] = []
 
-    def bind(*args: Any, **kwargs: Any) -> None:
-        bound.append(lambda: function(*args, **kwargs))
+    @wraps(function)
+    def bind(*args: Any, **kwargs: Any) -> Callable[[], Any]:
+        return partial(function, *args, **kwargs)
 
-    bind.__wrapped__ = function  # type: ignore[attr-defined]
-    bind.__doc__ = function.__doc__
     complaint = io.StringIO()
     try:
         with contextlib.redirect_stderr(complaint):
-            tyro.cli(bind, prog=f"hyq {subcommand}", args=words, registry=NOTATIONS)
+            return tyro.cli(bind, prog=f"hyq {subcommand}", args=words, registry=NOTATIONS)
     except SystemExit as stop:
         if stop.code in (0, None):
             raise
-        raise HyqError(f"{_told(complaint.getvalue())} (hyq {subcommand} --help)") from None
-    return bound[0]
+        raise HyqError(f"{_complaint(complaint.getvalue())} (hyq {subcommand} --help)") from None
 
 
-def _told(box: str) -> str:
+def _complaint(box: str) -> str:
     """Keep the complaint from the box that Tyro draws, without its title and help it repeats."""
     plain = re.sub(r"\x1b\[[\d;]*m", "", box)  # colours
     # The first row is the title. What is not written in UTF-8 has blanks and hyphens for lines.
     rows = [row[2:].rstrip("│╯ ") for row in plain.splitlines()[1:]]
     # Options stand four places further in than sentences, and their help eight.
-    told = "\n".join(row for row in rows if not row.startswith(" " * 8))
-    parts = [" ".join(part.split()) for part in re.split("[─-]{3,}", told)]
+    kept = "\n".join(row for row in rows if not row.startswith(" " * 8))
+    parts = [" ".join(part.split()) for part in re.split("[─-]{3,}", kept)]
     parts = [part for part in parts if not part.startswith(("Argument help", "For full help"))]
     text = "; ".join(part.partition(" Got errors:")[0].rstrip(".") for part in parts if part)
     number = re.search(
@@ -188,14 +177,7 @@ def summary(subcommand: str) -> str:
     Importing every subcommand would load all of PyTorch: seconds, for a page of text.
     """
     home, name = SUBCOMMANDS[subcommand].split(":")
-    return _summaries(home)[name]
-
-
-@cache
-def _summaries(module: str) -> dict[str, str]:
-    found = find_spec(module)
-    if found is None or found.origin is None:
-        raise HyqError(f"{module} is missing: install hyq again")
-    parts = ast.parse(Path(found.origin).read_text(encoding="utf-8")).body
-    functions = [part for part in parts if isinstance(part, ast.FunctionDef)]
-    return {part.name: (ast.get_docstring(part) or "").partition("\n")[0] for part in functions}
+    source = (Path(__file__).parents[1] / home.replace(".", "/")).with_suffix(".py")
+    parts = ast.parse(source.read_text(encoding="utf-8")).body
+    functions = {part.name: part for part in parts if isinstance(part, ast.FunctionDef)}
+    return (ast.get_docstring(functions[name]) or "").partition("\n")[0]

@@ -11,6 +11,7 @@ import pytest
 
 from hyq.commands.evaluate import evaluate
 from hyq.commands.inspect import data_inspect, ranking
+from hyq.commands.video import PlayIn
 from hyq.core.errors import HyqError
 from hyq.coverage.episodes import EpisodesInspection
 from hyq.coverage.estimate import Interval
@@ -82,7 +83,7 @@ CLOSE = " (C_pi too close to tell; fewer next states of {} are unlogged)"
     ("escaping", "says"),
     [
         ((0.0, 0.0, 0.0), "a = b = c"),
-        # a and b tie, but a leads to unlogged states
+        # a and b tie, but a leads to states that were not logged
         ((0.9, 0.0, 0.0), f"b, then a{CLOSE.format('b')}, then c"),
         ((0.0, 0.9, 0.0), f"a, then c, then b{CLOSE.format('c')}"),
         # each is easier than the next, and the last than the first
@@ -255,10 +256,10 @@ def test_inspections_that_make_no_sense(
 
 
 def test_evaluate_prints_an_interval(lock: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    evaluate(lock / "policy", data=lock / "data", features="network", replicates=5)
+    evaluate(lock / "policy", PlayIn(), data=lock / "data", features="network", replicates=5)
     said = " ".join(capsys.readouterr().out.split())
     assert "95% interval" in said
     assert "estimated return 1 95%" in said
     assert "not supported" not in said
     with pytest.raises(HyqError, match="no dataset"):
-        evaluate(lock / "policy", data=lock / "nothing")
+        evaluate(lock / "policy", PlayIn(), data=lock / "nothing")

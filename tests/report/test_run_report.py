@@ -21,7 +21,7 @@ from hyq.report.curves import (
     short,
     write_figure,
 )
-from hyq.report.records import RunResult, setting
+from hyq.report.records import RunResult
 from hyq.report.tables import run_table
 from tests.report.suites import write_run
 
@@ -52,10 +52,10 @@ def deep(seed: int, returns: list[float], **more: Any) -> RunResult:
 
 
 def test_settings_are_found_where_either_version_of_a_spec_has_them() -> None:
-    assert setting({"seed": 1, "settings": {"gamma": 0.9}}, "gamma") == 0.9
-    assert setting({"seed": 1, "gamma": 0.9}, "gamma") == 0.9
-    assert setting({"gamma": 0.9, "settings": {"gamma": 0.5}}, "gamma") == 0.5
-    assert setting({"settings": {}}, "gamma", 1.0) == 1.0
+    assert RunResult({"seed": 1, "settings": {"gamma": 0.9}}, [], None).setting("gamma") == 0.9
+    assert RunResult({"seed": 1, "gamma": 0.9}, [], None).setting("gamma") == 0.9
+    assert RunResult({"gamma": 0.9, "settings": {"gamma": 0.5}}, [], None).setting("gamma") == 0.5
+    assert RunResult({"settings": {}}, [], None).setting("gamma", 1.0) == 1.0
 
 
 def test_the_table_fits_a_terminal_and_tells_finished_from_unfinished() -> None:

@@ -9,9 +9,9 @@ from scipy.stats import trim_mean
 from hyq.report.stats import (
     StepsToSolve,
     band,
+    bootstrap_interval,
     interquartile_mean,
     step_curve,
-    stratified_bootstrap,
 )
 
 
@@ -36,17 +36,10 @@ def test_the_bootstrap_covers_the_truth_about_as_often_as_it_says() -> None:
     rng = np.random.default_rng(0)
     covered = 0
     for _ in range(200):
-        strata = {name: rng.normal(size=12).tolist() for name in "abc"}
-        low, high = stratified_bootstrap(strata, rng, resamples=200, level=0.9)
+        values = rng.normal(size=36).tolist()
+        low, high = bootstrap_interval(values, rng, resamples=200, level=0.9)
         covered += low <= 0 <= high
     assert 0.8 <= covered / 200 <= 0.97
-
-
-def test_strata_are_never_mixed() -> None:
-    """Two tasks of constant, different difficulty leave no uncertainty at all."""
-    strata = {"easy": [1.0] * 5, "hard": [0.0] * 5}
-    low, high = stratified_bootstrap(strata, np.random.default_rng(0), resamples=50)
-    assert low == high == pytest.approx(0.5)
 
 
 def test_the_band_is_the_papers() -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from hyq.commands.theory import reproduce_theory
+from hyq.commands.suites import reproduce_theory
 from hyq.core.errors import HyqError
 from hyq.report.theory import (
     EPSILON,
@@ -20,7 +20,7 @@ from hyq.report.theory import (
     slope_rows,
 )
 from hyq.runs import theory
-from hyq.runs.theory import Case, Plan
+from hyq.runs.theory import Case
 from hyq.theory.measurements import Row, mean_curve, samples_needed, slope
 from hyq.theory.theorem import Setting, cumulative_bound, sample_complexity
 from tests.report.suites import Page
@@ -79,8 +79,9 @@ def test_the_theory_page(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Two cases a panel stand for the experiment; the page needs nothing but itself."""
+    panels = theory.plan(quick=True)
     cases = (Case(iterations=4, share=1.0), Case(iterations=8, share=1.0))
-    monkeypatch.setattr(theory, "plan", lambda quick: Plan(*(cases for _ in range(5))))
+    monkeypatch.setattr(theory, "plan", lambda quick: dict.fromkeys(panels, cases))
     reproduce_theory(out=tmp_path / "out", quick=True)
     assert "slope" in capsys.readouterr().out
     assert len(read_rows(tmp_path / "out")) == 10

@@ -16,12 +16,11 @@ from hyq.envs.montezuma import FLOORS, room_place
 from hyq.report.curves import write_figure
 from hyq.report.video import (
     STEPS_TO_SETTLE,
-    RoomMap,
     chosen_moments,
     draw_rooms,
     video_title,
 )
-from hyq.runs.video import Moment, Video, replay
+from hyq.runs.video import EpisodeFacts, Moment, Video, replay
 from tests.policies import pixel_policy
 from tests.runs.test_video import expert_video
 
@@ -81,7 +80,7 @@ def test_the_pyramid_is_laid_out_as_in_the_game() -> None:
 
 def test_a_map_is_darker_where_more_episodes_went(tmp_path: Path) -> None:
     for name, share in (("rarely", 0.1), ("often", 0.9)):
-        figure = draw_rooms([RoomMap("a map", {1: share}, 20, 100.0)])
+        figure = draw_rooms({"a map": EpisodeFacts(20, 400, 100.0, {1: share})})
         write_figure(figure, tmp_path / f"{name}.png")
     rarely, often = (
         np.asarray(Image.open(tmp_path / f"{name}.png").convert("L"), dtype=float)
@@ -139,6 +138,6 @@ def test_committed_videos_are_read_and_rendered() -> None:
     results = Path(__file__).parents[2] / "results" / "montezuma"
     records = sorted(results.glob("**/video.json"))
     assert len(records) == 14
-    assert all(Video.load(record.parent).room_shares[1] == 1.0 for record in records)
+    assert all(Video.load(record.parent).facts.room_shares[1] == 1.0 for record in records)
     *_, last = replay(Video.load(results / "videos" / "rnd"))
     assert (last.step, last.room) == (191, 1)

@@ -1,4 +1,4 @@
-"""Kills whoever imports it, as a library does that runs out of memory."""
+"""Kills the process that imports it, as a library does that runs out of memory."""
 
 import os
 

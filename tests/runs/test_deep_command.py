@@ -1,13 +1,17 @@
 """The subcommands that train a deep agent, from the shell to the reports they write."""
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from hyq.cli import main
 from hyq.commands.report import report_suite
+from hyq.core.errors import HyqError
 from hyq.runs import runner
 from hyq.runs.launch import SuiteDirectory, launch, pending
+from hyq.runs.records import RunDirectory
 from hyq.runs.spec import RunSpec
 from hyq.runs.suites import Suite, baseline, deep_suite
 
@@ -63,7 +67,7 @@ def test_run_resume_and_report_from_the_shell(
     assert main(["resume", str(out)]) == 2
     assert "finished" in capsys.readouterr().err
     assert main(["evaluate", str(out), "--episodes", "2"]) == 0
-    assert "2, without random actions" in capsys.readouterr().out
+    assert "2, acting greedily" in capsys.readouterr().out
     assert main(["evaluate", str(out), "--data", "acrobot/half"]) == 2
     assert "observations have shape" in capsys.readouterr().err
 
@@ -85,6 +89,34 @@ def test_an_interrupted_run_is_resumed_from_the_shell(tmp_path: Path) -> None:
     assert (tmp_path / "run" / "curve.png").exists()
 
 
+def records(path: Path) -> tuple[list[dict[str, Any]], dict[str, bytes]]:
+    """What a run recorded but for the time it took, and the policy it ended with."""
+    rows = [{k: v for k, v in row.items() if k != "seconds"} for row in RunDirectory(path).rows]
+    return rows, {file.name: file.read_bytes() for file in (path / "last").iterdir()}
+
+
+def test_a_resumed_run_is_the_same_to_the_bit(tmp_path: Path) -> None:
+    list(runner.start(TINY, tmp_path / "whole"))
+    steps = runner.start(TINY, tmp_path / "parts", checkpoint_seconds=0)
+    next(steps)
+    steps.close()  # type: ignore[attr-defined]
+    list(runner.resume(tmp_path / "parts"))
+    assert records(tmp_path / "parts") == records(tmp_path / "whole")
+
+
+def test_a_run_that_is_made_longer_is_the_longer_run(tmp_path: Path) -> None:
+    longer = replace(TINY, settings={**TINY.settings, "online_steps": 800})
+    list(runner.start(longer, tmp_path / "whole"))
+    list(runner.start(TINY, tmp_path / "short", keep_checkpoint=True))
+    runner.lengthen(tmp_path / "short", 800, tmp_path / "longer")
+    list(runner.resume(tmp_path / "longer"))
+    assert records(tmp_path / "longer") == records(tmp_path / "whole")
+    with pytest.raises(HyqError, match="has 400 online steps already"):
+        runner.lengthen(tmp_path / "short", 400, tmp_path / "again")
+    with pytest.raises(HyqError, match="has changed since the run began"):
+        RunDirectory(tmp_path / "longer").check_data({"sha256": "other"})
+
+
 def test_the_lists_name_what_can_be_run(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["algorithms"]) == 0
     assert "implicit Q-learning" in capsys.readouterr().out
@@ -104,7 +136,7 @@ def test_the_lists_name_what_can_be_run(capsys: pytest.CaptureFixture[str]) -> N
         ),
     ],
 )
-def test_refusals_are_one_line(
+def test_errors_are_one_line(
     tmp_path: Path, words: list[str], says: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["train", *words, "--out", str(tmp_path / "run")]) == 2

@@ -139,7 +139,7 @@ def test_a_failed_run_is_shown_kept_apart_and_retried_on_request(tmp_path: Path)
     assert directory.failure(spec) is None
 
 
-def test_a_directory_of_another_suite_is_refused(tmp_path: Path) -> None:
+def test_a_directory_of_another_suite_raises(tmp_path: Path) -> None:
     SuiteDirectory.prepare(tmp_path / "suite", SUITE)
     with pytest.raises(HyqError, match="holds another suite"):
         SuiteDirectory.prepare(tmp_path / "suite", Suite("other", "Other", RUNS[:1]))
@@ -150,7 +150,7 @@ def test_a_directory_of_another_suite_is_refused(tmp_path: Path) -> None:
         SuiteDirectory.prepare(tmp_path / "suite", fewer)
 
 
-def test_a_suite_that_has_grown_goes_on_in_its_directory(tmp_path: Path) -> None:
+def test_a_suite_that_has_grown_continues_in_its_directory(tmp_path: Path) -> None:
     begun = Suite(SUITE.name, SUITE.title, SUITE.runs[:-1])
     directory = SuiteDirectory.prepare(tmp_path / "suite", begun)
     before = json.loads((directory.path / "suite.json").read_text())

@@ -1,4 +1,4 @@
-"""Runs on the lock: records, resuming to the bit, and refusals before time is spent."""
+"""Runs on the lock: records, resuming to the bit, and errors before time is spent."""
 
 import json
 import os
@@ -58,8 +58,8 @@ def test_a_confirmation_plays_other_episodes_than_what_it_confirms() -> None:
         return np.zeros(len(observation), np.int64)
 
     first, again, other = (
-        lock.examine(hold_still, SMALL, 50, 1, purpose)
-        for purpose in ("examine", "examine", "confirm")
+        lock.evaluate(hold_still, SMALL, 50, 1, stream)
+        for stream in ("examine", "examine", "confirm")
     )
     assert first == again
     assert first != other
@@ -106,7 +106,7 @@ def test_a_killed_process_can_be_resumed(tmp_path: Path) -> None:
 
 def test_records_are_never_overwritten(tmp_path: Path) -> None:
     list(islice(lock.start(SMALL, tmp_path / "run"), 1))
-    with pytest.raises(HyqError, match="unfinished run: go on with 'hyq resume"):
+    with pytest.raises(HyqError, match="unfinished run: 'hyq resume"):
         lock.start(SMALL, tmp_path / "run")
     list(lock.resume(tmp_path / "run"))
     with pytest.raises(HyqError, match="exists already"):
@@ -166,7 +166,7 @@ def test_a_run_can_use_data_from_disk_and_notices_when_it_changes(tmp_path: Path
         ({"noise": 0.2}, "its noise is 0.1, this one's is 0.2"),
     ],
 )
-def test_the_wrong_data_is_refused_and_leaves_nothing(
+def test_the_wrong_data_raises_and_leaves_nothing(
     tmp_path: Path, change: dict[str, Any], complaint: str
 ) -> None:
     lock_dataset(SMALL.lock, "occupancy", 160, seed=3).save(tmp_path / "data")
@@ -181,6 +181,6 @@ def test_the_wrong_data_is_refused_and_leaves_nothing(
     [{"horizon": 0}, {"m_on": 0}, {"seed": -1}, {"offline_share": 1.2}, {"offline_samples": 1},
      {"iterations": 0}, {"evaluation_episodes": 0}, {"anti_reward_probability": 2.0}],
 )  # fmt: skip
-def test_impossible_runs_are_refused_when_they_are_described(change: dict[str, Any]) -> None:
+def test_impossible_runs_raise_when_they_are_described(change: dict[str, Any]) -> None:
     with pytest.raises(HyqError):
         LockRun(**change)

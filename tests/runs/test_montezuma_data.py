@@ -4,14 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from hyq.core.errors import HyqError
-from hyq.core.files import file_digest
-from hyq.data.dataset import Dataset
-from hyq.runs.montezuma_data import (
+from hyq.commands.data_make import (
     data_make_montezuma,
     data_render_montezuma,
     data_show_montezuma,
 )
+from hyq.core.errors import HyqError
+from hyq.core.files import file_digest
+from hyq.data.dataset import Dataset
 
 
 def make(out: Path) -> dict[str, str]:
@@ -19,7 +19,7 @@ def make(out: Path) -> dict[str, str]:
     return {file.name: file_digest(file) for file in sorted(out.iterdir())}
 
 
-def test_data_is_made_from_nothing_and_an_interrupted_making_goes_on(
+def test_data_is_made_from_nothing_and_an_interrupted_making_continues(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     made = make(tmp_path / "made")
@@ -39,7 +39,7 @@ def test_data_is_made_from_nothing_and_an_interrupted_making_goes_on(
     assert "lives lost" in capsys.readouterr().out
 
 
-def test_mistakes_are_told_before_anything_is_searched(tmp_path: Path) -> None:
+def test_mistakes_raise_before_anything_is_searched(tmp_path: Path) -> None:
     with pytest.raises(HyqError, match="exists already"):
         data_make_montezuma(out=tmp_path)
     with pytest.raises(HyqError, match="at least 2"):

@@ -14,9 +14,8 @@ from hyq.experts.montezuma_data import Recordings
 from hyq.experts.montezuma_statistics import Journey, journey
 from hyq.runs.launch import Event, SuiteDirectory, execute
 from hyq.runs.montezuma_suite import DATASETS, VIDEOS
-from hyq.runs.runs import Run
 from hyq.runs.spec import RunSpec
-from hyq.runs.suites import Suite, montezuma_suite
+from hyq.runs.suites import Run, Suite, montezuma_suite
 from hyq.runs.video import Video
 
 SUITE = montezuma_suite(20_000)
@@ -50,7 +49,7 @@ def launch_here(directory: SuiteDirectory, todo: Sequence[Run], _: int) -> Itera
         yield Event(run, execute(directory.path, run))
 
 
-def test_one_command_runs_films_and_reports(
+def test_one_command_runs_records_videos_and_reports(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tiny = RunSpec(

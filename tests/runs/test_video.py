@@ -20,6 +20,7 @@ from hyq.runs import runner
 from hyq.runs.spec import RunSpec
 from hyq.runs.video import (
     Environment,
+    EpisodeFacts,
     EpisodeResult,
     Video,
     choose,
@@ -28,7 +29,6 @@ from hyq.runs.video import (
     play_returns,
     play_video,
     replay,
-    room_shares,
 )
 from tests.policies import constant_policy, fresh_policy, pixel_policy
 
@@ -91,7 +91,8 @@ def test_the_best_episode_is_the_highest_and_then_the_shortest() -> None:
 
 
 def test_room_shares_count_an_episode_once() -> None:
-    assert room_shares([(1, 2), (1,), (1, 2, 6), (1,)]) == {1: 1.0, 2: 0.5, 6: 0.25}
+    facts = EpisodeFacts.of([(9.0, 5, (1, 2)), (0.0, 1, (1,)), (2.0, 3, (1, 2, 6)), (1, 1, (1,))])
+    assert facts == EpisodeFacts(4, 10, 3.0, {1: 1.0, 2: 0.5, 6: 0.25})
 
 
 def test_a_policy_of_rnd_samples_by_its_scores() -> None:
@@ -164,7 +165,7 @@ def test_any_environment_with_images_can_be_recorded(tmp_path: Path) -> None:
     made = play_video(policy, Environment.of(policy, "Corridor-v0"), 2, seed=0, epsilon=0.0)
     assert [episode.total for episode in made.episodes] == [6.0, 6.0]
     assert made.actions == (5,) * 6
-    assert made.room_shares == {}
+    assert made.facts.room_shares == {}
     assert [moment.room for moment in replay(made)] == [None] * 7
     with pytest.raises(HyqError, match="Blind-v0"):
         play_video(policy, Environment("Blind-v0"), 1, seed=0)

@@ -38,7 +38,7 @@ def data_show(path: Annotated[Path, tyro.conf.Positional]) -> None:
 
 
 def data_list() -> None:
-    """List the datasets that have a name, for 'hyq run deep --data'."""
+    """List the datasets that have a name, for the --data of 'hyq train'."""
     table = Table.grid(padding=(0, 2))
     table.add_row("", *(f"[bold]{title}[/]" for title in ("name", "environment", "transitions")))
     for name, about in described_names().items():

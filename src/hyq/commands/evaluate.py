@@ -7,10 +7,10 @@ from typing import Annotated
 import numpy as np
 import tyro
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TimeRemainingColumn
 
+from hyq.commands.video import PlayIn
+from hyq.commands.watch import progress_bar
 from hyq.core.errors import HyqError
-from hyq.core.settings import json_object
 from hyq.coverage.deep_fqe import GAMMA, UPDATES, WIDER, check_sees_vectors, deep_evaluation
 from hyq.coverage.estimate import NORMAL_95
 from hyq.coverage.features import FeatureKind
@@ -29,14 +29,12 @@ BY_STEP, DEEP = 100, 8
 
 def evaluate(
     policy: Annotated[Path, tyro.conf.Positional],
+    where: tyro.conf.OmitArgPrefixes[PlayIn],
     *,
     data: Path | None = None,
     features: FeatureKind | None = None,
     replicates: int | None = None,
     gamma: float | None = None,
-    env: str | None = None,
-    wrappers: tuple[str, ...] = (),
-    env_parameters: str = "{}",
     episodes: int = 100,
     seed: int = 0,
 ) -> None:
@@ -47,6 +45,7 @@ def evaluate(
 
     Args:
         policy: Directory of a run or a saved policy.
+        where: Where a deep policy plays.
         data: The dataset's directory, best one that the policy did not learn from. Without
             it a deep policy plays.
         features: The class of value functions by step: linear in raw observations, random Fourier
@@ -55,15 +54,14 @@ def evaluate(
         replicates: Resamples of the data behind the interval: 100 by step, 8 networks for a deep
             policy, if not given.
         gamma: Discount of a deep policy's estimated return, 0.99 if not given.
-        env: Environment to play in, for a deep policy outside of its run.
-        wrappers: module:Class of wrappers around that environment, innermost first.
-        env_parameters: Parameters of that environment, as a JSON object.
         episodes: Episodes that a deep policy plays.
         seed: Chooses the resamples, or the episodes.
     """
-    if holds_deep_policy(policy) or _is_deep_run(policy):
+    # A run that trains a deep policy may not have saved any yet.
+    in_deep_run = is_run(policy) and is_deep(RunDirectory(policy).manifest)
+    if in_deep_run or holds_deep_policy(policy):
         if data is not None:
-            if env is not None or features is not None:
+            if where.env is not None or features is not None:
                 raise HyqError("a deep policy on data takes neither --env nor --features")
             _evaluate_on_data(policy, data, DEEP if replicates is None else replicates, gamma, seed)
             return
@@ -71,13 +69,12 @@ def evaluate(
             raise HyqError(
                 "gamma and replicates are for offline data: give --data, or leave them out"
             )
-        loaded, parameters = load_policy(policy), json_object("env_parameters", env_parameters)
-        environment = Environment.of(loaded, env, wrappers, parameters)
-        _evaluate_by_play(policy, loaded, environment, episodes, seed)
+        loaded = load_policy(policy)
+        _evaluate_by_play(policy, loaded, where.environment(loaded), episodes, seed)
         return
     policy_file(policy)
     if gamma is not None:
-        raise HyqError("policies by step earn without a discount: leave --gamma out")
+        raise HyqError("returns of policies by step have no discount: leave --gamma out")
     if data is None:
         raise HyqError(f"{policy} is a policy by step: give the data to evaluate it on as --data")
     if not data.exists():
@@ -86,11 +83,6 @@ def evaluate(
     result = evaluate_saved(policy, data, features=features, replicates=resamples, seed=seed)
     noise = "The interval shows the noise of the data, not what such values cannot express."
     _print_evaluation(f"{policy} on {data}", result, "", noise)
-
-
-def _is_deep_run(path: Path) -> bool:
-    """Tell a run that trains a deep policy, even where it has not saved any yet."""
-    return is_run(path) and is_deep(RunDirectory.open(path).manifest)
 
 
 def _evaluate_on_data(
@@ -105,9 +97,8 @@ def _evaluate_on_data(
     if not dataset.ordered:
         raise HyqError(f"{data} holds transitions by step: a deep policy is evaluated on episodes")
     discount = GAMMA if gamma is None else gamma
-    columns = ("learning values", BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
-    with Progress(*columns, transient=True) as bar:
-        task = bar.add_task("learning values", total=UPDATES)
+    console = Console()
+    with progress_bar("learning values", UPDATES, console) as update:
         result = deep_evaluation(
             policy,
             dataset,
@@ -115,7 +106,7 @@ def _evaluate_on_data(
             replicates=replicates,
             seed=seed,
             updates=UPDATES,
-            progress=lambda updates: bar.update(task, completed=updates),
+            progress=update,
         )
     calibrated = (
         f"The interval is {WIDER:g} times as wide as the networks' spread makes it: "

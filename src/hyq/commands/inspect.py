@@ -1,15 +1,14 @@
 """The subcommand that inspects data before anything is trained on it."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import tyro
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TimeRemainingColumn
 
+from hyq.commands.watch import progress_bar
 from hyq.core.errors import HyqError
 from hyq.core.files import check_writable, read_json
 from hyq.coverage.cells import FEWEST_BEST
@@ -21,7 +20,7 @@ from hyq.coverage.policy import holds_deep_policy
 from hyq.data.columns import Observation, over_columns
 from hyq.data.dataset import Dataset, Episode
 from hyq.report.inspect import print_inspection, write_episodes, write_inspection
-from hyq.runs.named_data import dataset_names, load
+from hyq.runs.named_data import described_names, load
 from hyq.runs.video import Environment, EpisodeResult, load_policy, play
 
 BY_STEP, WHOLE = 500, 30
@@ -74,7 +73,7 @@ def data_inspect(
     check_writable(page)
     found = []
     for name in names:
-        with _reading(console) as (bar, task):
+        with progress_bar("reading", console=console) as update:
             found.append(
                 inspect_dataset(
                     Path(name),
@@ -82,7 +81,7 @@ def data_inspect(
                     policy=policy,
                     features=features,
                     episodes=BY_STEP if episodes is None else episodes,
-                    progress=lambda done, total: bar.update(task, completed=done, total=total),
+                    progress=update,
                 )
             )
         print_inspection(found[-1], console)
@@ -95,7 +94,7 @@ def data_inspect(
 
 def _is_by_step(name: str) -> bool:
     """Tell a directory of transitions by step from whole episodes."""
-    known = dataset_names()
+    known = described_names()
     if name in known:
         return False
     if not Path(name).exists():
@@ -105,13 +104,6 @@ def _is_by_step(name: str) -> bool:
         return True  # what is wrong with it is said when it is opened
     found = read_json(manifest)
     return bool(found.get("episodes") == found.get("transitions"))
-
-
-@contextmanager
-def _reading(console: Console) -> Iterator[tuple[Progress, TaskID]]:
-    columns = ("reading", BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console) as bar:
-        yield bar, bar.add_task("reading", total=None)
 
 
 def _inspect_episodes(
@@ -136,9 +128,8 @@ def _inspect_episodes(
         playing = play(loaded, Environment.of(loaded, env), episodes, seed=0)
     whole = {name: load(name) for name in names}
     played = None if playing is None else (str(policy), _played(playing, episodes, whole, console))
-    with _reading(console) as (bar, task):
-        bar.update(task, total=sum(len(one) for one in whole.values()))
-        found = EpisodesInspection.of(whole, lambda rows: bar.advance(task, rows), played)
+    with progress_bar("reading", sum(map(len, whole.values())), console) as update:
+        found = EpisodesInspection.of(whole, lambda rows: update(advance=rows), played)
     print_inspection(found, console)
     write_episodes(found, page)
     console.print(f"report: {page}")
@@ -151,21 +142,23 @@ def _played(
     console: Console,
 ) -> Dataset:
     """Let a policy play, and raise where it sees something else than the datasets show."""
-    with Progress("playing", BarColumn(), TaskProgressColumn(), console=console) as bar:
-        task = bar.add_task("playing", total=episodes)
-        parts = []
+    parts = []
+    logged = {name: _shape(one.observation) for name, one in datasets.items()}
+    with progress_bar("playing", episodes, console) as update:
         for _, episode in playing:
-            for name, one in datasets.items():
-                _check_alike(name, one.observation, episode.observation)
+            seen = _shape(episode.observation)
+            for name, shape in logged.items():
+                if seen not in (shape, (1, *shape)):  # images may come as stacks of one
+                    raise HyqError(
+                        f"{name} has observations of shape {shape}, the policy plays with {seen}"
+                    )
             parts.append(episode)
-            bar.advance(task)
+            update(advance=1)
     return Dataset.of(parts, {})
 
 
-def _check_alike(name: str, data: Observation, played: Observation) -> None:
-    logged, seen = (over_columns(lambda column: column.shape[1:], one) for one in (data, played))
-    if seen not in (logged, (1, *logged)):  # images may come as stacks of one
-        raise HyqError(f"{name} has observations of shape {logged}, the policy plays with {seen}")
+def _shape(observation: Observation) -> Any:
+    return over_columns(lambda column: column.shape[1:], observation)
 
 
 def ranking(found: Sequence[Inspection]) -> str:

@@ -6,8 +6,8 @@ from typing import Annotated
 
 import tyro
 from rich.console import Console
-from rich.progress import Progress, TimeElapsedColumn
 
+from hyq.commands.watch import progress_bar
 from hyq.core.errors import HyqError
 from hyq.core.files import check_writable, read_json
 from hyq.report.ablations import report_ablations, report_datasets
@@ -57,13 +57,12 @@ def report_suite(path: Annotated[Path, tyro.conf.Positional]) -> None:
 
 def _record_and_report(path: Path, console: Console) -> None:
     """Record videos of what has ended since the last report, look at the data once, and report."""
-    with Progress(*Progress.get_default_columns(), TimeElapsedColumn(), console=console) as bar:
-        if not (path / DATASETS).exists():
-            task = bar.add_task("reading the datasets")
-            write_datasets(path, lambda done, all_: bar.update(task, completed=done, total=all_))
-        for place, run in videos_to_make(path).items():
-            task = bar.add_task(f"recording {place.name}", total=VIDEO_EPISODES)
-            make_video(run, place, lambda done, task=task: bar.update(task, completed=done))  # type: ignore[misc]
+    if not (path / DATASETS).exists():
+        with progress_bar("reading the datasets", console=console) as update:
+            write_datasets(path, update)
+    for place, run in videos_to_make(path).items():
+        with progress_bar(f"recording {place.name}", VIDEO_EPISODES, console) as update:
+            make_video(run, place, update)
     report_montezuma(path, console)
 
 

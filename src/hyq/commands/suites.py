@@ -4,6 +4,7 @@ import importlib
 import os
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -13,101 +14,106 @@ from rich.progress import Progress as Bar
 from rich.progress import TimeElapsedColumn
 
 from hyq.commands.report import report_suite
+from hyq.commands.watch import progress_bar
 from hyq.core.errors import HyqError
+from hyq.report.theory import report_theory
+from hyq.runs import lock_coverage, theory
 from hyq.runs.launch import Event, SuiteDirectory, launch, pending
-from hyq.runs.runs import Run
-from hyq.runs.suites import SUITES, Preset, Suite, ablation_suite, montezuma_suite
+from hyq.runs.suites import SUITES, Preset, Run, Suite, ablation_suite, montezuma_suite
 
 console = Console()
 
 
+@dataclass(frozen=True)
+class Launch:
+    """Where and how a suite runs."""
+
+    out: Path | None = None
+    """Directory of the suite; where it exists already, only what is missing is run."""
+    workers: int = os.cpu_count() or 1
+    """Runs at a time, one thread each."""
+    retry: bool = False
+    """Run again what failed before."""
+    ray: str | None = None
+    """Run on a Ray cluster instead: its address, or 'local' to start one here."""
+
+    def __post_init__(self) -> None:
+        if self.workers < 1:
+            raise HyqError(f"workers must be at least 1, got {self.workers}")
+
+
+Options = tyro.conf.OmitArgPrefixes[Launch]
+
+
 def reproduce(
     suite: Annotated[Literal["lock", "briee", "deep", "coverage"], tyro.conf.Positional],
+    how: Options,
     *,
-    out: Path | None = None,
     preset: Preset = "full",
-    workers: int = os.cpu_count() or 1,
-    retry: bool = False,
-    ray: str | None = None,
 ) -> None:
-    """Run a whole comparison, or go on with it, and write its figure, table and page.
+    """Run a whole comparison, or continue it, and write its figure, table and page.
 
     Args:
-        suite: lock: every method on both datasets. briee: Hy-Q against BRIEE as the lock grows.
+        suite: lock: every algorithm on both datasets. briee: Hy-Q against BRIEE as the lock grows.
             deep: deep Hy-Q and the baselines on MountainCar, Acrobot and a key-door maze.
             coverage: how soon deep Hy-Q learns from each dataset of Montezuma's Revenge.
-        out: Directory of the suite; where it exists already, only what is missing is run.
+        how: Where and how to run.
         preset: full has three or five replicates; quick takes minutes.
-        workers: Runs at a time, one thread each.
-        retry: Run again what failed before.
-        ray: Run on a Ray cluster instead: its address, or 'local' to start one here.
     """
-    _run_suite(
-        SUITES[suite](preset), out or Path("runs") / f"{suite}-{preset}", workers, retry, ray
-    )
+    _run_suite(SUITES[suite](preset), f"{suite}-{preset}", how)
 
 
-def reproduce_montezuma(
-    *,
-    online_steps: int = 3_000_000,
-    out: Path | None = None,
-    workers: int = os.cpu_count() or 1,
-    retry: bool = False,
-    ray: str | None = None,
-) -> None:
-    """Compare Hy-Q with the baselines on Montezuma's Revenge, or go on with it; hours to days.
+def reproduce_montezuma(how: Options, *, online_steps: int = 3_000_000) -> None:
+    """Compare Hy-Q with the baselines on Montezuma's Revenge, or continue it; hours to days.
 
     Args:
+        how: Where and how to run.
         online_steps: Steps of every run that acts; the others make as many updates.
-        out: Directory of the suite; where it exists already, only what is missing is run.
-        workers: Runs at a time, one thread each.
-        retry: Run again what failed before.
-        ray: Run on a Ray cluster instead: its address, or 'local' to start one here.
     """
-    if online_steps < 1:
-        raise HyqError(f"online_steps must be at least 1, got {online_steps}")
-    chosen = montezuma_suite(online_steps)
-    _run_suite(chosen, out or Path("runs") / "montezuma", workers, retry, ray)
+    _run_suite(montezuma_suite(online_steps), "montezuma", how)
 
 
-def reproduce_ablations(
-    *,
-    online_steps: int = 300_000,
-    out: Path | None = None,
-    workers: int = os.cpu_count() or 1,
-    retry: bool = False,
-) -> None:
+def reproduce_ablations(how: Options, *, online_steps: int = 300_000) -> None:
     """Undo the settings that make Hy-Q learn Montezuma's Revenge on a CPU, one by one; hours.
 
     Each with one seed. The report puts differences in brackets that another seed could make as
     well: up to 581 points within 300,000 steps, and more later.
 
     Args:
+        how: Where and how to run.
         online_steps: Steps of every run.
-        out: Directory of the suite; where it exists already, only what is missing is run.
-        workers: Runs at a time, one thread each.
-        retry: Run again what failed before.
     """
-    if online_steps < 1:
-        raise HyqError(f"online_steps must be at least 1, got {online_steps}")
-    chosen = ablation_suite(online_steps)
-    _run_suite(chosen, out or Path("runs") / "ablations", workers, retry, None)
+    _run_suite(ablation_suite(online_steps), "ablations", how)
 
 
-def _run_suite(chosen: Suite, out: Path, workers: int, retry: bool, ray: str | None) -> None:
-    if workers < 1:
-        raise HyqError(f"workers must be at least 1, got {workers}")
-    directory = SuiteDirectory.prepare(out, chosen)
-    todo = pending(directory, chosen, retry)
-    if ray is None:
-        events = launch(directory, todo, workers)
+def reproduce_theory(*, out: Path = Path("results/theory"), quick: bool = False) -> None:
+    """Measure Theorem 1 and Corollary 1: what is lost against T, C_pi, d and H, beside the bounds.
+
+    Args:
+        out: New directory for the records, the figure and the page.
+        quick: Seconds instead of minutes, for a look.
+    """
+    for name, stage in (("theorem", theory.start), ("lock data", lock_coverage.start)):
+        with progress_bar(name) as update:
+            for done, total in stage(out, quick):
+                update(done, total)
+    report_theory(out, console)
+
+
+def _run_suite(chosen: Suite, name: str, how: Launch) -> None:
+    directory = SuiteDirectory.prepare(how.out or Path("runs") / name, chosen)
+    todo = pending(directory, chosen, how.retry)
+    if how.ray is None:
+        events = launch(directory, todo, how.workers)
     else:
-        events = _ray_launcher()(directory, todo, None if ray == "local" else ray)
+        events = _ray_launcher()(directory, todo, None if how.ray == "local" else how.ray)
     began = time.perf_counter()
     finished = watch_suite(directory, chosen, events)
     if finished:
         elapsed = time.perf_counter() - began
-        busy = sum(directory.seconds(run) for run in finished)
+        busy = sum(
+            (directory.summary(run) or {"wall_seconds": 0})["wall_seconds"] for run in finished
+        )
         console.print(f"{len(finished)} runs, {busy:,.0f} s of work in {elapsed:,.0f} s")
     report_suite(directory.path)
 
@@ -126,7 +132,7 @@ def watch_suite(
 ) -> list[Run]:
     """Show how many runs are done, what is under way, and every failure; return what finished."""
     newly: list[Run] = []
-    finished = sum(directory.is_finished(run) for run in suite.runs)
+    finished = sum(directory.summary(run) is not None for run in suite.runs)
     for run in suite.runs:
         if (error := directory.failure(run)) is not None:
             console.print(f"[red]failed before[/] {run.id}: {error.splitlines()[-1]} (--retry)")
@@ -151,7 +157,7 @@ def _under_way(directory: SuiteDirectory, suite: Suite) -> str:
         f"{run.algorithm} {row['online_steps']:,} samples, "
         f"return {row.get('eval_return', float('nan')):.2f}"
         for run in suite.runs
-        if not directory.is_finished(run)
+        if directory.summary(run) is None
         and directory.failure(run) is None
         and (row := directory.progress(run)) is not None
     ]

@@ -1,8 +1,7 @@
 """The subcommands of one run: start it, watch it, resume it."""
 
 import dataclasses
-import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
@@ -11,13 +10,12 @@ from rich.console import Console
 
 from hyq.algorithms import ALGORITHMS, configure, setting_groups
 from hyq.commands.report import report
-from hyq.commands.tensorboard import check_tensorboard, to_tensorboard
-from hyq.commands.watch import LOCK, columns_of, watch
+from hyq.commands.watch import HYBRID, LOCK, RND, check_tensorboard, to_tensorboard, watch
 from hyq.core.errors import HyqError
 from hyq.core.schedules import PiecewiseLinear
-from hyq.core.settings import encode_value, field_help
-from hyq.runs import lock, runner, runs
-from hyq.runs.lock_algorithms import METHODS
+from hyq.core.settings import encode_value, field_help, json_object
+from hyq.runs import lock, runner
+from hyq.runs.lock_algorithms import LOCK_ALGORITHMS
 from hyq.runs.lock_spec import LockRun
 from hyq.runs.records import RunDirectory
 from hyq.runs.spec import RunSpec
@@ -30,13 +28,13 @@ def demo() -> None:
     number = 1
     while (out := Path("demo") / str(number)).exists():
         number += 1
-    runs = {data: out / data for data in ("occupancy", "trajectory")}
-    for data, path in runs.items():
+    paths = {data: out / data for data in ("occupancy", "trajectory")}
+    for data, path in paths.items():
         console.rule(
             f"V-type Hy-Q, H=100, 500,000 transitions of optimal {data} data", align="left"
         )
         watch(lock.start(LockRun(data=data), path), console, LOCK)
-    report(*runs.values(), figure=out / "curves.png")
+    report(*paths.values(), figure=out / "curves.png")
 
 
 def run_lock(spec: tyro.conf.OmitArgPrefixes[LockRun], *, out: Path) -> None:
@@ -84,18 +82,13 @@ def train(words: list[str]) -> Callable[..., None]:
         """
         if tensorboard:
             check_tensorboard()
-        given = dataclasses.asdict(settings)
-        usual = dataclasses.asdict(settings_options())
-        spec = RunSpec(
-            **{name: v for name, v in dataclasses.asdict(run).items() if name != "env_parameters"},
-            env_parameters=_json_object(run.env_parameters),  # type: ignore[attr-defined]
-            settings={name: v for name, v in given.items() if v != usual[name]},
-        )
+        options, usual = dataclasses.asdict(run), dataclasses.asdict(settings_options())
+        options["env_parameters"] = json_object("env_parameters", options["env_parameters"])
+        given = dataclasses.asdict(settings).items()
+        spec = RunSpec(**options, settings={name: v for name, v in given if v != usual[name]})
+        seconds = 60 * checkpoint_minutes
         progress = runner.start(
-            spec,
-            out,
-            keep_checkpoint=keep_checkpoint,
-            checkpoint_seconds=60 * checkpoint_minutes,
+            spec, out, keep_checkpoint=keep_checkpoint, checkpoint_seconds=seconds
         )
         _watch(spec, progress, out, tensorboard)
 
@@ -104,53 +97,42 @@ def train(words: list[str]) -> Callable[..., None]:
 
 def _run_options() -> type[Any]:
     """Return the fields of `RunSpec` that are options themselves, with their documentation."""
-    help_texts = field_help(RunSpec)
-    kinds = get_type_hints(RunSpec)
-    parts: list[Any] = []
-    for part in dataclasses.fields(RunSpec):
-        if part.name == "settings":
-            continue
-        kind: Any = kinds[part.name]
-        default = part.default
-        if part.name == "env_parameters":
-            kind, default = str, "{}"
-        described: Any = Annotated[kind, tyro.conf.arg(help=help_texts[part.name])]
-        parts.append((part.name, described, dataclasses.field(default=default)))
-    return dataclasses.make_dataclass("RunOptions", parts, frozen=True)
+    defaults = {part.name: part.default for part in dataclasses.fields(RunSpec)}
+    defaults |= {"env_parameters": "{}"}
+    kinds = get_type_hints(RunSpec) | {"env_parameters": str}
+    del defaults["settings"]
+    return _options("RunOptions", {name: (kinds[name], RunSpec, v) for name, v in defaults.items()})
 
 
 def _settings_options(algorithm: str, preset: str) -> type[Any]:
     """Return the settings of an algorithm as options, with the preset's values as defaults."""
     configs = configure(algorithm, preset)
-    parts: list[Any] = []
+    parts: dict[str, tuple[Any, type[Any], Any]] = {}
     for name, group in setting_groups(algorithm).items():
-        kind: Any = get_type_hints(group)[name]
-        value = getattr(configs.get(group), name)
+        kind, value = get_type_hints(group)[name], getattr(configs.get(group), name)
         if kind is PiecewiseLinear:
             kind, value = str, str(encode_value(value))
-        described: Any = Annotated[kind, tyro.conf.arg(help=field_help(group)[name])]
-        parts.append((name, described, dataclasses.field(default=value)))
-    return dataclasses.make_dataclass("Settings", parts, frozen=True)
+        parts[name] = kind, group, value
+    return _options("Settings", parts)
+
+
+def _options(title: str, parts: Mapping[str, tuple[Any, type[Any], Any]]) -> type[Any]:
+    """Make a dataclass of fields of others: their type, where their help is, and their default."""
+    fields: list[Any] = []
+    for name, (kind, home, default) in parts.items():
+        described: Any = Annotated[kind, tyro.conf.arg(help=field_help(home)[name])]
+        fields.append((name, described, dataclasses.field(default=default)))
+    return dataclasses.make_dataclass(title, fields, frozen=True)
 
 
 def _option(words: list[str], name: str) -> str | None:
     """Look up an option before the others are known."""
-    for word, following in zip(words, [*words[1:], ""], strict=True):
+    for word, value in zip(words, [*words[1:], ""], strict=True):
         if word == f"--{name}":
-            return following
+            return value
         if word.startswith(f"--{name}="):
             return word.partition("=")[2]
     return None
-
-
-def _json_object(text: str) -> dict[str, Any]:
-    try:
-        parameters = json.loads(text)
-    except ValueError:
-        parameters = None
-    if not isinstance(parameters, dict):
-        raise HyqError(f"env_parameters must be a JSON object, got {text!r}")
-    return parameters
 
 
 def _watch(
@@ -160,7 +142,8 @@ def _watch(
         progress = to_tensorboard(progress, out / "tensorboard")
     settings = spec.configs.encoded()
     counter = "updates" if "updates" in settings else "online_steps"
-    watch(progress, console, columns_of(spec.algorithm), settings[counter], counter)
+    columns = RND if spec.algorithm == "rnd" else HYBRID
+    watch(progress, console, columns, settings[counter], counter)
     report(out, figure=out / "curve.png")
 
 
@@ -184,21 +167,23 @@ def resume(
     if (steps is None) != (into is None):
         raise HyqError("to make a run longer give both --steps and --into")
     if steps is not None and into is not None:
-        runs.lengthen(out, steps, into)
+        runner.lengthen(out, steps, into)
         out = into
     manifest = RunDirectory.open(out).manifest
     if manifest["experiment"] == "train":
         spec = RunSpec.decoded(manifest["spec"])
         _watch(spec, runner.resume(out), out, (out / "tensorboard").exists())
-    else:
-        watch(runs.resume(out), console, LOCK)
+    elif manifest["experiment"] == "lock":
+        watch(lock.resume(out), console, LOCK)
         report(out, figure=out / "curve.png")
+    else:
+        raise HyqError(f"{out} cannot be resumed: it is a run of {manifest['experiment']!r}")
 
 
 def algorithms() -> None:
     """List the algorithms: those for the lock, and those for any environment."""
     console.print("hyq run lock --algorithm ...")
-    for name, build in METHODS.items():
+    for name, build in LOCK_ALGORITHMS.items():
         summary = (build.__doc__ or "").partition("\n")[0]
         console.print(f"  [bold]{name:<14}[/] {summary}", highlight=False)
     console.print("hyq train --algorithm ...")

@@ -1,29 +1,46 @@
 """The subcommand that shows what a saved policy does."""
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import tyro
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn
 
+from hyq.commands.watch import progress_bar
 from hyq.core.errors import HyqError
 from hyq.core.settings import json_object
+from hyq.policy import Policy
 from hyq.report.video import draw_video, video_table
 from hyq.runs.video import EPSILON, FILE, Environment, Kept, Video, load_policy, play_video
 
 
+@dataclass(frozen=True)
+class PlayIn:
+    """Where a policy plays that is not of a run, or not in its run's environment."""
+
+    env: str | None = None
+    """Environment, for a policy outside of its run."""
+    wrappers: tuple[str, ...] = ()
+    """module:Class of wrappers around that environment, innermost first."""
+    env_parameters: str = "{}"
+    """Parameters of that environment, as a JSON object."""
+
+    def environment(self, policy: Policy) -> Environment:
+        """Return the environment to play in: the one that is named, or else the policy's own."""
+        parameters = json_object("env_parameters", self.env_parameters)
+        return Environment.of(policy, self.env, self.wrappers, parameters)
+
+
 def video(
     path: Annotated[Path, tyro.conf.Positional],
+    where: tyro.conf.OmitArgPrefixes[PlayIn],
     *,
     out: Path | None = None,
     episodes: int = 20,
     seed: int = 7,
     epsilon: float = EPSILON,
     policy: Kept = "best",
-    env: str | None = None,
-    wrappers: tuple[str, ...] = (),
-    env_parameters: str = "{}",
     images: int = 12,
 ) -> None:
     """Let a saved policy play, and make a strip of images, a clip and a map of the rooms reached.
@@ -31,14 +48,12 @@ def video(
     Args:
         path: A run's directory or a saved policy; or the directory of an earlier video, to draw it
             again from its record.
+        where: Where to play.
         out: Directory for the video; by default PATH/video, or PATH itself where that is a video.
         episodes: Episodes to play.
         seed: Chooses the episodes and their random actions; none is an episode of the training.
         epsilon: Chance of a random action.
         policy: Which of a run's policies: the best that was evaluated, or the one it ended with.
-        env: Environment, for a policy outside of its run.
-        wrappers: module:Class of wrappers around that environment, innermost first.
-        env_parameters: Parameters of that environment, as a JSON object.
         images: Images in the strip.
     """
     if images < 2:
@@ -51,19 +66,9 @@ def video(
         if (place / FILE).exists():
             raise HyqError(f"{place} holds a video already: choose another directory")
         loaded = load_policy(path, policy)
-        parameters = json_object("env_parameters", env_parameters)
-        environment = Environment.of(loaded, env, wrappers, parameters)
-        columns = ("playing", BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-        with Progress(*columns, console=console) as bar:
-            task = bar.add_task("playing", total=episodes)
-            made = play_video(
-                loaded,
-                environment,
-                episodes,
-                seed,
-                epsilon,
-                lambda n: bar.update(task, completed=n),
-            )
+        environment = where.environment(loaded)
+        with progress_bar("playing", episodes, console) as update:
+            made = play_video(loaded, environment, episodes, seed, epsilon, update)
     made.save(place)
     draw_video(made, place, images)
     console.print(video_table(made))

@@ -1,11 +1,15 @@
-"""What the terminal shows while a run trains: a line a record, and a progress bar."""
+"""What is shown of work under way: bars, a line a record of a run, and TensorBoard's events."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+import importlib.util
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
 
 from rich.console import Console
 from rich.progress import (
     BarColumn,
+    MofNCompleteColumn,
     Progress,
     TaskProgressColumn,
     TextColumn,
@@ -13,9 +17,11 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from hyq.commands.tensorboard import HasRow, steps_per_second, with_steps_before
+from hyq.core.errors import HyqError
 from hyq.report.tables import number
+from hyq.runs import records
 
+Message = TypeVar("Message", bound=records.Progress)
 Columns = Sequence[tuple[str, int, Sequence[str]]]
 """Title, width, and the names of the values that are shown, separated by a slash."""
 RETURNS: Columns = (("eval", 9, ("eval_return",)), ("recent", 9, ("recent_return",)))
@@ -37,15 +43,23 @@ LOCK: Columns = (
     ("residual off/on", 17, ("offline_residual", "online_residual")),
     ("offline", 8, ("realised_offline_share",)),
 )
-FORMER_NAMES = {"prediction_error": "novelty"}
-"""Names that values had in records made earlier."""
 
 
-def columns_of(algorithm: str, experiment: str = "train") -> Columns:
-    """Choose what is shown of a run."""
-    if experiment == "lock":
-        return LOCK
-    return RND if algorithm == "rnd" else HYBRID
+@contextmanager
+def progress_bar(
+    label: str, total: float | None = None, console: Console | None = None
+) -> Iterator[Callable[..., None]]:
+    """Show a bar; what it yields is called with what is done, and the total where that is new."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    with Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=console) as bar:
+        task = bar.add_task(label, total=total)
+
+        def update(
+            completed: float | None = None, total: float | None = None, advance: float | None = None
+        ) -> None:
+            bar.update(task, completed=completed, total=total, advance=advance)
+
+        yield update
 
 
 def header(columns: Columns, counter: str = "online_steps") -> str:
@@ -55,21 +69,16 @@ def header(columns: Columns, counter: str = "online_steps") -> str:
 
 
 def line(
-    row: Mapping[str, Any], steps_before: int, columns: Columns, counter: str = "online_steps"
+    row: Mapping[str, Any], speed: float | None, columns: Columns, counter: str = "online_steps"
 ) -> str:
     """Show a record in one line, beginning with the value of `counter`."""
-    speed = steps_per_second(row, steps_before)
-    values = ("/".join(_value(row, name) for name in names) for _, _, names in columns)
+    values = ("/".join(number(row.get(name)) for name in names) for _, _, names in columns)
     cells = (f"{value:>{width}}" for value, (_, width, _) in zip(values, columns, strict=True))
     return f"{row[counter]:12,d} {'-' if speed is None else f'{speed:,.0f}':>8} {' '.join(cells)}"
 
 
-def _value(row: Mapping[str, Any], name: str) -> str:
-    return number(row.get(name, row.get(FORMER_NAMES.get(name, name))))
-
-
 def watch(
-    messages: Iterator[HasRow],
+    messages: Iterator[records.Progress],
     console: Console,
     columns: Columns = HYBRID,
     total: int | None = None,
@@ -87,7 +96,44 @@ def watch(
     )
     with Progress(*parts, console=console) as bar:
         task = bar.add_task(counter.replace("_", " "), total=total)
-        for message, before in with_steps_before(messages):
-            text = line(message.row, before, columns, counter)
+        for message, speed in _with_speed(messages):
+            text = line(message.row, speed, columns, counter)
             bar.console.print(text, highlight=False, soft_wrap=True)
             bar.update(task, completed=message.row[counter])
+
+
+def _with_speed(messages: Iterator[Message]) -> Iterator[tuple[Message, float | None]]:
+    """Pair each message with the steps per second of its record.
+
+    How many steps of a resumed run's first record are new is not known, nor then its speed.
+    """
+    before: int | None = None
+    for message in messages:
+        row = message.row
+        if before is None:
+            before = 0 if row["iteration"] == 1 else row["online_steps"]
+        steps, spent = row["online_steps"] - before, sum(row["seconds"].values())
+        yield message, steps / spent if steps > 0 and spent else None
+        before = row["online_steps"]
+
+
+def check_tensorboard() -> None:
+    """Raise where the package is missing, before anything is begun."""
+    if importlib.util.find_spec("tensorboard") is None:
+        raise HyqError("--tensorboard needs TensorBoard: pip install 'hyq[tensorboard]'")
+
+
+def to_tensorboard(messages: Iterator[Message], directory: Path) -> Iterator[Message]:
+    """Pass a run's messages on, writing every number of its records on the way."""
+    from torch.utils.tensorboard import SummaryWriter  # noqa: PLC0415 (an optional package)
+
+    with SummaryWriter(str(directory)) as writer:
+        for message, speed in _with_speed(messages):
+            row = message.row
+            values = {k: v for k, v in row.items() if isinstance(v, int | float)}
+            values |= {f"seconds/{part}": spent for part, spent in row["seconds"].items()}
+            if speed is not None:
+                values["steps_per_second"] = speed
+            for name, value in values.items():
+                writer.add_scalar(name, value, row["online_steps"] or row["updates"])
+            yield message

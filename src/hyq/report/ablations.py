@@ -13,7 +13,7 @@ from rich.console import Console
 from hyq.core.types import FloatArray
 from hyq.report.curves import Curve, Level, Panel, draw_curves
 from hyq.report.html import publish
-from hyq.report.records import RunResult, SuiteRecords, settings
+from hyq.report.records import RunResult, SuiteRecords, grouped
 from hyq.report.tables import TextTable
 from hyq.runs.suites import ABLATIONS
 
@@ -33,7 +33,7 @@ def recent_return(run: RunResult, steps: float) -> float:
 
 def name_ablations(runs: Sequence[RunResult]) -> dict[str, RunResult]:
     """Name each run by the settings in which it differs from most of the others."""
-    specs = [_as_text(settings(run.spec)) for run in runs]
+    specs = [_as_text(run.settings) for run in runs]
     usual = {
         name: Counter(spec.get(name, "null") for spec in specs).most_common(1)[0][0]
         for name in dict.fromkeys(name for spec in specs for name in spec)
@@ -73,7 +73,7 @@ def ablation_table(ablations: Mapping[str, RunResult], steps: int) -> TextTable:
 
 
 def report_ablations(path: Path, console: Console) -> None:
-    """Write the figure and the page, and print the table and what to hold against it."""
+    """Write the figure and the page, and print the table and how much of it may be noise."""
     records = SuiteRecords.read(path)
     ablations = {name: run for name, run in name_ablations(records.runs).items() if run.rows}
     steps = int(next(iter(ablations.values())).setting("online_steps"))
@@ -134,10 +134,8 @@ def _steps(steps: float) -> str:
 
 def report_datasets(path: Path, console: Console) -> None:
     """Report how soon one algorithm learns from each of several datasets."""
-    records, groups = SuiteRecords.read(path), dict[str, list[RunResult]]()
-    for run in records.runs:
-        groups.setdefault(run.setting("data"), []).append(run)
-    curves = []
+    records, curves = SuiteRecords.read(path), []
+    groups: dict[str, list[RunResult]] = grouped(records.runs, lambda run: run.setting("data"))
     for index, (data, runs) in enumerate(groups.items()):
         for run in runs:
             label = data if run is runs[0] else ""

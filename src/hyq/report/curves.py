@@ -15,7 +15,7 @@ from matplotlib.ticker import NullFormatter
 
 from hyq.core.files import write_bytes
 from hyq.core.types import FloatArray
-from hyq.report.records import OTHER_COLOR, RunResult
+from hyq.report.records import OTHER_COLOR, RunResult, grouped
 from hyq.report.stats import Statistic, band, step_curve
 
 GRID_POINTS = 300
@@ -228,17 +228,10 @@ def draw_runs(runs: Sequence[RunResult]) -> Figure:
     training episodes dotted; more are summed up by their median and the 20th and 80th percentile.
     """
     panels: list[Panel] = []
-    for environment in dict.fromkeys(run.environment for run in runs):
-        here = [run for run in runs if run.environment == environment]
-        groups: dict[str, list[RunResult]] = {}
-        for run in here:
-            name = ", ".join(filter(None, (run.setting("algorithm"), run.setting("data"))))
-            groups.setdefault(name, []).append(run)
-        curves = [
-            curve
-            for index, (name, group) in enumerate(groups.items())
-            for curve in _group_curves(name, group, f"C{index % 10}")
-        ]
+    for environment, here in grouped(runs, lambda run: run.environment).items():
+        curves: list[Curve] = []
+        for index, (name, group) in enumerate(grouped(here, _line_name).items()):
+            curves += _group_curves(name, group, f"C{index % 10}")
         levels = [Level(1.0, note="optimal policy")] if here[0].on_lock else []
         thresholds = {run.setting("threshold") for run in here} - {None}
         levels += [Level(value, note="threshold") for value in sorted(thresholds)]
@@ -247,6 +240,10 @@ def draw_runs(runs: Sequence[RunResult]) -> Figure:
         y_label = "" if panels else "return (dotted: last episodes)"
         panels.append(Panel(environment, curves, levels, x_label, y_label))
     return draw_curves(panels, columns=3, size=(6.4, 4.4), share_y=False)
+
+
+def _line_name(run: RunResult) -> str:
+    return ", ".join(filter(None, (run.setting("algorithm"), run.setting("data"))))
 
 
 def _acts(run: RunResult) -> bool:

@@ -11,17 +11,23 @@ from rich.console import Console
 from hyq.core.types import FloatArray
 from hyq.report.curves import GRID_POINTS, Curve, Level, Panel, aggregate, draw_curves, write_figure
 from hyq.report.html import image_file, publish
-from hyq.report.records import RunResult, SuiteRecords, algorithm_color, algorithm_name, is_offline
+from hyq.report.records import (
+    RunResult,
+    SuiteRecords,
+    algorithm_color,
+    algorithm_name,
+    grouped,
+    is_offline,
+)
 from hyq.report.tables import TextTable, number
-from hyq.report.video import CLIP, STRIP, RoomMap, draw_rooms, draw_video, video_map
+from hyq.report.video import CLIP, STRIP, draw_rooms, draw_video, video_title
 from hyq.runs.montezuma_suite import (
     DATASETS,
-    DatasetFacts,
     read_datasets,
     read_video,
     video_place,
 )
-from hyq.runs.video import Video
+from hyq.runs.video import EpisodeFacts, Video
 
 ALGORITHMS = ("hyq", "dqfd", "rnd", "cql", "bc")
 """In the order of the table and the legend."""
@@ -99,37 +105,23 @@ class Learned:
         steps = sum(run.rows[-1]["online_steps"] for run in self.runs if run.rows)
         return steps / seconds if steps and seconds else None
 
-    def cells(self) -> tuple[str, ...]:
-        """Return a row of the table."""
+    def cells(self) -> dict[str, str]:
+        """Return a row of the table, by the names of its columns."""
         recent = [float(np.mean(returns)) for returns in self.recent()]
         share = self.good_share()
         mark = "" if recent or share is None else "*"
-        return (
-            self.label,
-            self.data_name,
-            "-" if is_offline(self.algorithm) else f"{self.steps() / 1e6:g}M",
-            str(len(self.runs)),
-            f"{np.mean(recent):,.0f}" if recent else "-",
-            f"{min(recent):,.0f}-{max(recent):,.0f}" if len(recent) > 1 else "-",
-            "-" if share is None else f"{share:.0%}{mark}",
-            number(self.evaluated()),
-            number(None if self.video is None else self.video.mean_return),
-            number(self.speed()),
-        )
-
-
-COLUMNS = (
-    "algorithm",
-    "data",
-    "steps",
-    "runs",
-    f"last {RECENT}",
-    "worst-best",
-    f"≥ {GOOD_RETURN:,}",
-    "eval.",
-    "video",
-    "steps/s",
-)
+        return {
+            "algorithm": self.label,
+            "data": self.data_name,
+            "steps": "-" if is_offline(self.algorithm) else f"{self.steps() / 1e6:g}M",
+            "runs": str(len(self.runs)),
+            f"last {RECENT}": f"{np.mean(recent):,.0f}" if recent else "-",
+            "worst-best": f"{min(recent):,.0f}-{max(recent):,.0f}" if len(recent) > 1 else "-",
+            f"≥ {GOOD_RETURN:,}": "-" if share is None else f"{share:.0%}{mark}",
+            "eval.": number(self.evaluated()),
+            "video": number(None if self.video is None else self.video.facts.mean_return),
+            "steps/s": number(self.speed()),
+        }
 
 
 @dataclass(frozen=True)
@@ -139,18 +131,15 @@ class MontezumaResult:
     records: SuiteRecords
     learned: tuple[Learned, ...]
     """The hardest data first, and what learns without data last."""
-    datasets: dict[str, DatasetFacts]
+    datasets: dict[str, EpisodeFacts]
     """By name, and the expert's; empty before they were made."""
 
     @classmethod
     def read(cls, path: Path) -> "MontezumaResult":
         """Read whatever has been recorded so far, of finished runs and of those under way."""
         records = SuiteRecords.read(path)
-        groups: dict[tuple[str, str | None], list[RunResult]] = {}
-        for run in records.runs:
-            if run.rows:
-                key = run.setting("algorithm"), run.setting("data")
-                groups.setdefault(key, []).append(run)
+        begun = [run for run in records.runs if run.rows]
+        groups = grouped(begun, lambda run: (run.setting("algorithm"), run.setting("data")))
         learned = tuple(
             Learned(*key, tuple(groups[key]), read_video(path, *key))
             for data, algorithm in product([*reversed(DATA), None], ALGORITHMS)
@@ -168,9 +157,9 @@ class MontezumaResult:
         levels = []
         for name in names:
             if (facts := self.datasets.get(name)) is not None:
-                note = "expert" if name == "expert" else "data"
-                text, below = f"{note}: {facts.mean_return:,.0f}", note == "data"
-                levels.append(Level(facts.mean_return, note=text, style=":", note_below=below))
+                expert, value = name == "expert", facts.mean_return
+                note = f"{'expert' if expert else 'data'}: {value:,.0f}"
+                levels.append(Level(value, note=note, style=":", note_below=not expert))
         return levels
 
     def conclusion(self) -> str:
@@ -218,7 +207,8 @@ def beside_rnd(result: MontezumaResult) -> Figure:
 def montezuma_table(result: MontezumaResult) -> TextTable:
     """Lay out a row an algorithm and dataset."""
     rows = [one.cells() for one in result.learned]
-    return TextTable(COLUMNS, rows, result.records.manifest["title"], left=2)
+    cells = [list(row.values()) for row in rows]
+    return TextTable(list(rows[0]), cells, result.records.manifest["title"], left=2)
 
 
 def report_montezuma(path: Path, console: Console) -> None:
@@ -247,16 +237,15 @@ def report_montezuma(path: Path, console: Console) -> None:
 def _draw_videos(result: MontezumaResult) -> list[tuple[dict[str, str], dict[str, str]]]:
     """Draw the maps of rooms; return the clips and strips of what learned on the hardest data."""
     path, shown = result.records.path, []
-    maps = [
-        RoomMap(f"data: {name.rpartition('/')[2]}", one.room_shares, one.episodes, one.mean_return)
-        for name, one in result.datasets.items()
-        if name in DATA
+    datasets = [
+        (name.rpartition("/")[2], one) for name, one in result.datasets.items() if name in DATA
     ]
+    maps = {f"data: {name}": one for name, one in datasets}
     if maps:
         write_figure(draw_rooms(maps), path / "rooms-data.png")
     recorded = [(one, one.video) for one in result.learned if one.video is not None]
     if recorded:
-        figure = draw_rooms([video_map(video) for _, video in recorded])
+        figure = draw_rooms({video_title(video): video.facts for _, video in recorded})
         write_figure(figure, path / "rooms-policies.png")
     for one, video in recorded:
         if one.data in (HARDEST, None):

@@ -1,15 +1,16 @@
 """What every report starts from: the records of runs and of suites, and the names of algorithms."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from hyq.core.errors import HyqError
 from hyq.core.files import read_json
 from hyq.runs.records import RunDirectory
-from hyq.runs.suites import OFFLINE_METHODS
+from hyq.runs.suites import OFFLINE_ALGORITHMS
 
+Key = TypeVar("Key")
 ALGORITHMS = {
     "hyq": ("Hy-Q", "#1f6f8b"),
     "bc": ("BC", "#8d99ae"),
@@ -20,6 +21,7 @@ ALGORITHMS = {
     "dqfd": ("DQfD", "#d1495b"),
     "briee": ("BRIEE", "#333333"),
     "dqn": ("DQN, online only", "#9a031e"),
+    "offline-dqn": ("DQN, offline only", "#6a994e"),
     "offline": ("Q-learning, offline only", "#6a994e"),
     "iql": ("IQL", "#7b2cbf"),
     "rnd": ("RND", "#7b2cbf"),
@@ -40,19 +42,17 @@ def algorithm_color(algorithm: str) -> str:
 
 def is_offline(algorithm: str) -> bool:
     """Tell whether an algorithm never acts, and so has no curve."""
-    return algorithm in OFFLINE_METHODS
+    return algorithm in OFFLINE_ALGORITHMS
 
 
-def settings(spec: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a spec as one flat dictionary, wherever its settings are stored."""
-    flat = {**spec, **spec.get("settings", {})}
-    flat.pop("settings", None)
-    return flat
-
-
-def setting(spec: Mapping[str, Any], name: str, default: Any = None) -> Any:
-    """Read one value of a spec: from its settings, or from the spec itself."""
-    return settings(spec).get(name, default)
+def grouped(
+    runs: Iterable["RunResult"], key: Callable[["RunResult"], Key]
+) -> dict[Key, list["RunResult"]]:
+    """Collect runs by a key, in the order in which the keys come up."""
+    groups: dict[Key, list[RunResult]] = {}
+    for run in runs:
+        groups.setdefault(key(run), []).append(run)
+    return groups
 
 
 def is_deep(manifest: Mapping[str, Any]) -> bool:
@@ -78,9 +78,16 @@ class RunResult:
             raise HyqError(f"{path} is a run of {manifest['experiment']!r}, which has no report")
         return cls(manifest["spec"], run.rows, run.summary, manifest["experiment"])
 
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The spec as one flat dictionary, wherever its settings are stored."""
+        flat = {**self.spec, **self.spec.get("settings", {})}
+        flat.pop("settings", None)
+        return flat
+
     def setting(self, name: str, default: Any = None) -> Any:
         """Read one value of the run's spec."""
-        return setting(self.spec, name, default)
+        return self.settings.get(name, default)
 
     @property
     def on_lock(self) -> bool:
@@ -90,9 +97,7 @@ class RunResult:
     @property
     def environment(self) -> str:
         """Name of the environment."""
-        if self.on_lock:
-            return f"lock, H = {self.setting('horizon')}"
-        return str(self.setting("env"))
+        return f"lock, H = {self.setting('horizon')}" if self.on_lock else str(self.setting("env"))
 
     def points(self, y: str, x: str = "online_steps") -> tuple[list[float], list[float]]:
         """Return two columns of the records, where the second has a value."""

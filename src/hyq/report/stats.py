@@ -1,6 +1,6 @@
 """Statistics of a few seeds, each saying what it does about the few and the unfinished."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -43,22 +43,14 @@ def interquartile_mean(values: FloatArray) -> float:
     return float(ordered @ weights / weights.sum())
 
 
-def stratified_bootstrap(
-    strata: Mapping[str, Sequence[float]],
+def bootstrap_interval(
+    values: Sequence[float],
     rng: np.random.Generator,
     resamples: int = 2000,
     level: float = 0.95,
 ) -> tuple[float, float]:
-    """Return an interval for the IQM over all strata, resampling seeds within each.
-
-    A stratum is one task (here: a dataset), so that an interval never mixes up a task that was
-    drawn twice with a method that is better.
-    """
-    groups = [np.asarray(values, dtype=float) for values in strata.values()]
-    drawn = [
-        interquartile_mean(np.concatenate([rng.choice(g, size=len(g)) for g in groups]))
-        for _ in range(resamples)
-    ]
+    """Return an interval for the interquartile mean of one task, resampling its seeds."""
+    drawn = [interquartile_mean(rng.choice(values, size=len(values))) for _ in range(resamples)]
     low, high = np.quantile(drawn, ((1 - level) / 2, (1 + level) / 2))
     return float(low), float(high)
 
@@ -87,7 +79,6 @@ class StepsToSolve:
         return cls(sum(solved), len(spent), float(used if bound else needed), bound)
 
     def __str__(self) -> str:
-        """Return a table's cell."""
         return f"{'> ' if self.median_is_bound else ''}{self.median:,.0f}"
 
 

@@ -24,7 +24,7 @@ from hyq.report.records import (
     algorithm_name,
     is_offline,
 )
-from hyq.report.stats import StepsToSolve, interquartile_mean, stratified_bootstrap
+from hyq.report.stats import StepsToSolve, bootstrap_interval, interquartile_mean
 from hyq.report.tables import TextTable, number
 
 PEAK_ALGORITHMS = ("cql",)
@@ -93,7 +93,7 @@ class Line:
         shown = "{:.3f}".format if self.runs[0].on_lock else number
         solve, interval = self.steps_to_solve, "-"
         if len(self.returns) >= FEWEST_FOR_INTERVAL:
-            bounds = stratified_bootstrap({self.panel: self.returns}, rng)
+            bounds = bootstrap_interval(self.returns, rng)
             interval = " to ".join(map(shown, bounds))
         seconds = float(np.median([summary["wall_seconds"] for summary in self.finished]))
         return (
@@ -237,6 +237,8 @@ def draw_suite(result: SuiteResult) -> Figure:
     panels: list[Panel] = []
     grid = result.grid
     ends = float(grid[0]), float(grid[-1])
+    y_range = (-0.03, 1.08) if result.on_lock else None
+    x_label = "online steps, roll-ins included" if result.on_lock else "online steps"
     for panel in result.panels:
         lines = [line for line in result.finished if line.panel == panel and line.is_main]
         curves, levels = [], []
@@ -248,12 +250,9 @@ def draw_suite(result: SuiteResult) -> Figure:
                 low, middle, high = aggregate(line.runs, grid)
                 seeds = len(line.runs)
                 curves.append(Curve(line.label, grid, middle, low, high, color, seeds=seeds))
-        y_range = (-0.03, 1.08) if result.on_lock else None
         y_label = "" if panels else "return of the policy"
-        x_label = "online steps, roll-ins included" if result.on_lock else "online steps"
-        panels.append(
-            Panel(panel_title(panel), curves, levels, x_label, y_label, ends, y_range, log_x=10)
-        )
+        title = panel_title(panel)
+        panels.append(Panel(title, curves, levels, x_label, y_label, ends, y_range, log_x=10))
     return draw_curves(panels, title=result.records.manifest["title"], share_y=result.shares_scale)
 
 

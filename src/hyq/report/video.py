@@ -1,7 +1,6 @@
 """Videos of a saved policy: images of its best episode, a clip, and a map of the rooms reached."""
 
 from collections.abc import Container, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise, takewhile
 from pathlib import Path
 
@@ -19,7 +18,7 @@ from hyq.envs.montezuma import FLOORS, START_ROOM, room_place
 from hyq.report.curves import panel_grid, write_figure
 from hyq.report.records import algorithm_name
 from hyq.report.tables import facts_table, number
-from hyq.runs.video import Moment, Video, replay
+from hyq.runs.video import EpisodeFacts, Moment, Video, replay
 
 STRIP, CLIP, ROOMS = "strip.png", "clip.gif", "rooms.png"
 IMAGES_A_ROW = 6
@@ -32,28 +31,17 @@ SHADES = LinearSegmentedColormap.from_list("rooms", ("#eef4f6", "#7fb2c4", "#1f6
 MAPS_A_ROW = 3
 
 
-@dataclass(frozen=True)
-class RoomMap:
-    """The rooms of Montezuma's pyramid that the episodes of a policy or a dataset reach."""
-
-    title: str
-    shares: Mapping[int, float]
-    """Share of the episodes that visited each room."""
-    episodes: int
-    mean_return: float
-
-
 def video_table(made: Video) -> Table:
     """Sum the episodes of a video up."""
-    returns = [one.total for one in made.episodes]
+    returns, summed = [one.total for one in made.episodes], made.facts
     facts = {
         "episodes": f"{len(returns)}, a random action in {made.epsilon:.1%} of the steps",
-        "return, mean": f"{made.mean_return:,.6g} ({min(returns):g} to {max(returns):g})",
-        "length, mean": f"{np.mean([one.length for one in made.episodes]):,.0f}",
+        "return, mean": f"{summed.mean_return:,.6g} ({min(returns):g} to {max(returns):g})",
+        "length, mean": f"{summed.transitions / summed.episodes:,.0f}",
         "best episode": f"seed {made.best.seed}, {made.best.length:,} steps",
     }
-    if made.room_shares:
-        shares = (f"{room} ({share:.0%})" for room, share in made.room_shares.items())
+    if summed.room_shares:
+        shares = (f"{room} ({share:.0%})" for room, share in summed.room_shares.items())
         facts["rooms, by share of episodes"] = ", ".join(shares)
     return facts_table(facts, video_title(made))
 
@@ -71,13 +59,8 @@ def draw_video(made: Video, place: Path, images: int = 12) -> None:
     """Draw the strip, the clip and the map of rooms into a directory."""
     write_figure(draw_strip(made, images), place / STRIP)
     write_clip(made, place / CLIP)
-    if made.room_shares:
-        write_figure(draw_rooms([video_map(made)]), place / ROOMS)
-
-
-def video_map(made: Video) -> RoomMap:
-    """Return the rooms of a video, to draw."""
-    return RoomMap(video_title(made), made.room_shares, len(made.episodes), made.mean_return)
+    if made.facts.room_shares:
+        write_figure(draw_rooms({video_title(made): made.facts}), place / ROOMS)
 
 
 def chosen_moments(moments: Sequence[Moment], count: int) -> list[int]:
@@ -144,18 +127,18 @@ def write_clip(made: Video, path: Path) -> None:
     write_bytes(path, encode_gif(images, durations))
 
 
-def draw_rooms(maps: Sequence[RoomMap]) -> Figure:
-    """Draw pyramids side by side, each room shaded by the share of episodes that visited it."""
+def draw_rooms(maps: Mapping[str, EpisodeFacts]) -> Figure:
+    """Draw pyramids below titles, each room shaded by the share of episodes that visited it."""
     figure, grid = panel_grid(len(maps), MAPS_A_ROW, (4.9, 2.6))
-    for axes, drawn in zip(grid, maps, strict=False):
-        _draw_map(axes, drawn)
+    for axes, (title, facts) in zip(grid, maps.items(), strict=True):
+        _draw_map(axes, title, facts)
     return figure
 
 
-def _draw_map(axes: Axes, drawn: RoomMap) -> None:
+def _draw_map(axes: Axes, title: str, facts: EpisodeFacts) -> None:
     for room in range(FLOORS[-1].stop):
         floor, right = room_place(room)
-        share = drawn.shares.get(room, 0.0)
+        share = facts.room_shares.get(room, 0.0)
         fill = SHADES(0.08 + 0.92 * share) if share else "#ffffff"
         start = {"edgecolor": "#d1495b", "linewidth": 1.6, "zorder": 2}
         edge = start if room == START_ROOM else {"edgecolor": "#c9d3d7", "linewidth": 0.8}
@@ -171,6 +154,6 @@ def _draw_map(axes: Axes, drawn: RoomMap) -> None:
     axes.set_ylim(-len(FLOORS) + 0.45, 0.5)
     axes.set_aspect(0.82)
     axes.set_axis_off()
-    axes.set_title(drawn.title, loc="left", fontsize=11, fontweight="bold", pad=18)
-    note = f"{drawn.episodes} episodes, {drawn.mean_return:,.0f} points on average"
+    axes.set_title(title, loc="left", fontsize=11, fontweight="bold", pad=18)
+    note = f"{facts.episodes} episodes, {facts.mean_return:,.0f} points on average"
     axes.text(0, 1.03, note, transform=axes.transAxes, fontsize=8.5, color="#666666")

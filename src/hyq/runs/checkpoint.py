@@ -13,7 +13,6 @@ import numpy as np
 
 from hyq.core.arrays import load_arrays, save_arrays
 from hyq.core.errors import HyqError
-from hyq.core.types import Array
 from hyq.data.replay_buffer import ReplayBuffer
 from hyq.fqi.base import Algorithm, S, Snapshot
 
@@ -37,7 +36,7 @@ def load_state(directory: Path, algorithm: Algorithm[S]) -> tuple[S, float] | No
     elapsed = float(replaced.pop("run.elapsed"))
     additions = [_addition(directory, t) for t in range(1, iteration + 1)]
     if not any(addition.exists() for addition in additions):
-        additions = []  # an offline method adds nothing
+        additions = []  # an offline algorithm adds nothing
     return algorithm.restore(replaced, [load_arrays(addition) for addition in additions]), elapsed
 
 
@@ -54,7 +53,6 @@ class TrainingCheckpoint:
     """
 
     def __init__(self, directory: Path) -> None:
-        """Keep checkpoints in `directory`."""
         self._directory = directory
         self._parts: list[tuple[int, str, list[int]]] = []
         """Number and checksum of each part that counts, and how far it went in each environment."""
@@ -64,8 +62,8 @@ class TrainingCheckpoint:
         self._directory.mkdir(exist_ok=True)
         if training.buffer is not None:
             self._save_part(training.buffer)
-        words = _as_bytes({**about, "parts": self._parts})
-        save_arrays(self._state, {**training.state(), "about": words})
+        words = json.dumps({**about, "parts": self._parts}).encode()
+        save_arrays(self._state, {**training.state(), "about": np.frombuffer(words, np.uint8)})
         kept = {self._part(number) for number, _, _ in self._parts}
         for path in self._directory.glob("part-*.safetensors"):
             if path not in kept:
@@ -110,11 +108,6 @@ class TrainingCheckpoint:
 
 def about_run(directory: Path) -> dict[str, Any]:
     """Return what was said of the run when its newest checkpoint was saved."""
-    about: dict[str, Any] = json.loads(
-        load_arrays(directory / "state.safetensors")["about"].tobytes()
-    )
+    saved = load_arrays(directory / "state.safetensors")
+    about: dict[str, Any] = json.loads(saved["about"].tobytes())
     return about
-
-
-def _as_bytes(about: Mapping[str, Any]) -> Array:
-    return np.frombuffer(json.dumps(about).encode(), np.uint8)

@@ -2,10 +2,9 @@
 
 A run's directory is the only truth: a finished run has a summary, an unfinished one a checkpoint,
 and one that failed leaves its error beside them. Killing anything at any moment therefore costs at
-most the work since the last checkpoint of the runs under way, and starting again goes on from it.
+most the work since the last checkpoint of the runs under way, and starting again continues from it.
 """
 
-import json
 import os
 import signal
 import threading
@@ -18,14 +17,14 @@ from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from hyq.core.errors import HyqError
 from hyq.core.files import new_directory, read_json, write_bytes, write_json
-from hyq.runs import runs
-from hyq.runs.records import circumstances
-from hyq.runs.runs import Run
-from hyq.runs.suites import Suite
+from hyq.runs import lock, runner
+from hyq.runs.lock_spec import LockRun
+from hyq.runs.records import Progress, RunDirectory, circumstances
+from hyq.runs.suites import Run, Suite
 
 Outcome = Literal["finished", "failed", "lost"]
 """A run is lost when its worker died; it is started again ..."""
@@ -65,24 +64,19 @@ class SuiteDirectory:
         """Where a run's error is kept."""
         return self.path / "failures" / f"{spec.id}.txt"
 
-    def is_finished(self, spec: Run) -> bool:
-        """Tell whether a run has its result."""
-        return (self.run_path(spec) / "summary.json").exists()
-
-    def seconds(self, spec: Run) -> float:
-        """How long a finished run took, interruptions left out."""
-        return float(read_json(self.run_path(spec) / "summary.json")["wall_seconds"])
+    def summary(self, spec: Run) -> dict[str, Any] | None:
+        """Return the result of a run, if it has finished."""
+        return RunDirectory(self.run_path(spec)).summary
 
     def failure(self, spec: Run) -> str | None:
         """Return the error a run ended with, if it did."""
         path = self.failure_path(spec)
         return path.read_text() if path.exists() else None
 
-    def progress(self, spec: Run) -> dict[str, float] | None:
+    def progress(self, spec: Run) -> dict[str, Any] | None:
         """Return the newest record of a run under way."""
-        path = self.run_path(spec) / "records.jsonl"
-        lines = path.read_text().split("\n")[:-1] if path.exists() else []
-        return json.loads(lines[-1]) if lines else None
+        rows = RunDirectory(self.run_path(spec)).rows
+        return rows[-1] if rows else None
 
 
 @dataclass(frozen=True)
@@ -100,7 +94,7 @@ def pending(directory: SuiteDirectory, suite: Suite, retry: bool) -> list[Run]:
     """
     todo = []
     for run in suite.runs:
-        finished = directory.is_finished(run)
+        finished = directory.summary(run) is not None
         if retry or finished:
             directory.failure_path(run).unlink(missing_ok=True)
         if not finished and directory.failure(run) is None:
@@ -157,11 +151,15 @@ def launch(
 def execute(path: Path, spec: Run, after_each: Callable[[], None] = lambda: None) -> Outcome:
     """Start or resume one run, to its end; called in a worker."""
     directory = SuiteDirectory(path)
-    if directory.is_finished(spec):  # by a worker that died before it could say so
+    if directory.summary(spec):  # by a worker that died before it could say so
         return "finished"
     out = directory.run_path(spec)
     try:
-        steps = runs.resume(out) if out.exists() else runs.start(spec, out)
+        steps: Iterator[Progress]
+        if out.exists():
+            steps = lock.resume(out) if isinstance(spec, LockRun) else runner.resume(out)
+        else:
+            steps = lock.start(spec, out) if isinstance(spec, LockRun) else runner.start(spec, out)
         for _ in steps:
             after_each()
     except Exception as error:  # a failed run must not end the suite, and is shown by name

@@ -2,7 +2,7 @@
 
 Each run is one task. After every iteration the task posts the files that changed to a mailbox
 beside the suite's directory, so that records stream in and, when a worker dies, Ray's retry of the
-task fetches the posted checkpoint and goes on from it on whatever machine is free.
+task fetches the posted checkpoint and continues from it on whatever machine is free.
 """
 
 import tempfile
@@ -15,7 +15,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from hyq.core.files import write_bytes
 from hyq.runs.launch import Event, Outcome, SuiteDirectory, execute
-from hyq.runs.runs import Run
+from hyq.runs.suites import Run
 
 Files = dict[str, bytes]
 RETRIES = 5
@@ -53,11 +53,10 @@ class Mailbox:
     """Keeps the runs' files on the machine where the suite was started."""
 
     def __init__(self, path: Path) -> None:
-        """Serve the suite's directory."""
         self._path = path
 
     def fetch(self, run: str) -> Files:
-        """Return every file of a run, to go on from."""
+        """Return every file of a run, to continue from."""
         home = self._path / "runs" / run
         found = [p for p in home.rglob("*") if p.is_file()] if home.exists() else []
         return {f"runs/{run}/{p.relative_to(home)}": p.read_bytes() for p in found}

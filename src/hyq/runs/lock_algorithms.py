@@ -1,4 +1,4 @@
-"""The methods that can be run on the lock: one line each, built from the spec they run under."""
+"""The algorithms that can be run on the lock: one line each, built from the spec they run under."""
 
 from collections.abc import Callable
 from typing import Any
@@ -17,9 +17,9 @@ from hyq.runs.lock_spec import LockRun
 
 def build(spec: LockRun) -> Algorithm[Any]:
     """Make the algorithm a spec names."""
-    if spec.algorithm not in METHODS:
-        raise HyqError(f"no method {spec.algorithm!r}: choose from {', '.join(METHODS)}")
-    return METHODS[spec.algorithm](spec)
+    if spec.algorithm not in LOCK_ALGORITHMS:
+        raise HyqError(f"no algorithm {spec.algorithm!r}: choose from {', '.join(LOCK_ALGORITHMS)}")
+    return LOCK_ALGORITHMS[spec.algorithm](spec)
 
 
 def hyq(spec: LockRun, **changes: Any) -> HyQ[BlockFunction]:
@@ -44,7 +44,7 @@ def online_only(spec: LockRun) -> HyQ[BlockFunction]:
 
 
 def warm_start(spec: LockRun) -> HyQ[BlockFunction]:
-    """Learn offline once, then go on with online data only: the forgetting the paper warns of."""
+    """Learn offline once, then from online data only: the forgetting the paper warns of."""
     return hyq(spec, offline_share=PiecewiseLinear(((0.0, 1.0), (1.0, 0.0))))
 
 
@@ -74,12 +74,12 @@ def dqfd(spec: LockRun) -> DQfD:
 
 
 def briee(spec: LockRun) -> BRIEE:
-    """BRIEE, an online method that learns features and explores with them; no offline data."""
+    """BRIEE, an online algorithm that learns features and explores with them; no offline data."""
     alpha = 0.5 / spec.horizon  # the bonuses of an episode add up
     return BRIEE(BRIEEConfig(spec.iterations, alpha=alpha, v_max=spec.lock.max_return))
 
 
-METHODS: dict[str, Callable[[LockRun], Algorithm[Any]]] = {
+LOCK_ALGORITHMS: dict[str, Callable[[LockRun], Algorithm[Any]]] = {
     "hyq": hyq,
     "offline-fqi": offline_fqi,
     "online-only": online_only,
@@ -89,4 +89,4 @@ METHODS: dict[str, Callable[[LockRun], Algorithm[Any]]] = {
     "dqfd": dqfd,
     "briee": briee,
 }
-"""Every method by name."""
+"""Every algorithm by name."""

@@ -67,10 +67,9 @@ def optimal_policy(spec: LockSpec) -> list[BlockFunction]:
 
 
 def start(out: Path, quick: bool = False) -> Iterator[tuple[int, int]]:
-    """Append a record a dataset and seed to `out`/lock.jsonl, telling (done, all) after each."""
+    """Append a record a dataset and seed to `out`/lock.jsonl, yielding (done, all) after each."""
     seeds = range(1 if quick else 3)
-    horizon, size = (6, 6000) if quick else (20, 100_000)
-    budget = 2000 if quick else 60_000
+    horizon, size, budget = (6, 6000, 2000) if quick else (20, 100_000, 60_000)
     done = 0
     for seed in seeds:
         spec = LockRun(horizon=horizon, seed=seed, offline_samples=size)
@@ -102,9 +101,7 @@ def _measure(root: Path, kind: str, spec: LockRun, budget: int) -> dict[str, Any
     *_, last = lock.start(run, root / f"run-{kind}")
     assert last.summary is not None
     return {
-        "solved": last.summary["solved"],
-        "online_steps": last.summary["online_steps"],
-        "eval_return": last.summary["eval_return"],
+        **{name: last.summary[name] for name in ("solved", "online_steps", "eval_return")},
         "covered": policy.covered,
         "transfer": _finite(policy.transfer.value),
         "transfer_interval": [_finite(policy.transfer.low), _finite(policy.transfer.high)],

@@ -1,6 +1,6 @@
 """Experiments as data: a frozen spec says everything a run depends on."""
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import get_args
 
@@ -10,14 +10,15 @@ from hyq.data.fits import check_fits, same_provenance
 from hyq.data.mix import mixing_weights
 from hyq.envs.combination_lock import CombinationLockVector, LockSpec, lock_parameters
 from hyq.experts.lock import LockData, lock_dataset, lock_provenance
+from hyq.runs.spec import as_file_name, changed_fields
 
 
 @dataclass(frozen=True)
 class LockRun:
-    """One run of one method on one lock. Equal specs are the same run."""
+    """One run of one algorithm on one lock. Equal specs are the same run."""
 
     algorithm: str = "hyq"
-    """What learns: see `hyq methods`."""
+    """What learns: see 'hyq algorithms'."""
     data: str = "occupancy"
     """Offline data: 'occupancy' or 'trajectory' (made from the seed), or a dataset's directory."""
     horizon: int = 100
@@ -39,7 +40,7 @@ class LockRun:
     actions: int = 10
     """Number of actions."""
     noise: float = 0.1
-    """Standard deviation of the observation noise."""
+    """Std of the observation noise."""
     dense: bool = False
     """Pay for every good step instead of for falling."""
     variable_latent: bool = False
@@ -48,7 +49,6 @@ class LockRun:
     """Episodes of the greedy policy played after every iteration; they do not count as samples."""
 
     def __post_init__(self) -> None:
-        """Refuse what cannot run, before anything is made."""
         for name in ("m_on", "evaluation_episodes", "iterations", "online_budget"):
             if getattr(self, name) < 1:
                 raise HyqError(f"{name} must be at least 1, got {getattr(self, name)}")
@@ -78,15 +78,9 @@ class LockRun:
     @property
     def id(self) -> str:
         """A name that tells this run from others of a suite."""
-        changed = {
-            field.name: getattr(self, field.name)
-            for field in fields(self)
-            if field.name not in ("algorithm", "data", "horizon", "seed")
-            and getattr(self, field.name) != field.default
-        }
-        details = "".join(f"-{name}={value}" for name, value in changed.items())
+        details = changed_fields(self, ("algorithm", "data", "horizon", "seed"))
         name = f"{self.algorithm}-{self.data}-h{self.horizon}{details}-s{self.seed}"
-        return name.replace("/", "_")  # a path to data must stay one directory's name
+        return as_file_name(name)
 
     def dataset(self) -> Dataset:
         """Make or load the offline data, and see that it is of this lock."""

@@ -5,41 +5,17 @@ SUITE/videos/ALGORITHM-DATA/  the record of a video of one policy of each algori
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-
-import numpy as np
 
 from hyq.core.files import read_json, write_json
 from hyq.experts.montezuma import Recording
 from hyq.experts.montezuma_data import EXPERT_PERCENT, Recordings
 from hyq.experts.montezuma_statistics import Journey, journey
 from hyq.runs.records import RunDirectory
-from hyq.runs.video import FILE, Environment, Video, load_policy, play_video, room_shares
+from hyq.runs.video import FILE, Environment, EpisodeFacts, Video, load_policy, play_video
 
 DATASETS, VIDEOS = "datasets.json", "videos"
 VIDEO_EPISODES, VIDEO_SEED = 20, 7
-
-
-@dataclass(frozen=True)
-class DatasetFacts:
-    """What the episodes of a dataset, or of one policy in it, earn and reach."""
-
-    episodes: int
-    transitions: int
-    mean_return: float
-    room_shares: dict[int, float]
-    """Share of the episodes that visited each room."""
-
-    @classmethod
-    def of(cls, journeys: list[Journey]) -> "DatasetFacts":
-        """Sum episodes up."""
-        return cls(
-            len(journeys),
-            sum(one.length for one in journeys),
-            float(np.mean([one.score for one in journeys])),
-            room_shares([one.rooms for one in journeys]),
-        )
 
 
 def write_datasets(path: Path, progress: Callable[[int, int], None]) -> None:
@@ -53,10 +29,12 @@ def write_datasets(path: Path, progress: Callable[[int, int], None]) -> None:
     for done, (key, recording) in enumerate(different.items(), start=1):
         played[key] = journey(recording)
         progress(done, len(different))
-    facts = {
-        name: vars(DatasetFacts.of([played[_key(one)] for one in episodes]))
-        for name, episodes in members.items()
-    }
+    facts = {}
+    for name, episodes in members.items():
+        journeys = [played[_key(one)] for one in episodes]
+        facts[name] = vars(
+            EpisodeFacts.of([(one.score, one.length, one.rooms) for one in journeys])
+        )
     write_json(path / DATASETS, facts)
 
 
@@ -64,12 +42,12 @@ def _key(recording: Recording) -> tuple[int, int]:
     return recording.seed, len(recording.actions)
 
 
-def read_datasets(path: Path) -> dict[str, DatasetFacts]:
+def read_datasets(path: Path) -> dict[str, EpisodeFacts]:
     """Read what `write_datasets` wrote: the facts of each dataset by its name, and the expert's."""
     facts = {}
     for name, content in read_json(path / DATASETS).items():
         shares = {int(room): share for room, share in content.pop("room_shares").items()}
-        facts[name] = DatasetFacts(**content, room_shares=shares)
+        facts[name] = EpisodeFacts(**content, room_shares=shares)
     return facts
 
 
@@ -96,8 +74,8 @@ def videos_to_make(path: Path) -> dict[Path, Path]:
 def make_video(run: Path, place: Path, progress: Callable[[int], None]) -> None:
     """Let a run's best policy play, and keep the record."""
     policy = load_policy(run)
-    environment = Environment.of(policy)
-    play_video(policy, environment, VIDEO_EPISODES, VIDEO_SEED, progress=progress).save(place)
+    made = play_video(policy, Environment.of(policy), VIDEO_EPISODES, VIDEO_SEED, progress=progress)
+    made.save(place)
 
 
 def read_video(path: Path, algorithm: str, data: str | None) -> Video | None:

@@ -38,11 +38,6 @@ def described_names() -> dict[str, About]:
     return scripted | {f"montezuma/{kind}": recorded for kind in EXPERT_PERCENT}
 
 
-def dataset_names() -> list[str]:
-    """List every dataset that has a name."""
-    return list(described_names())
-
-
 @contextmanager
 def fitting(data: Dataset | Path | str | None, wrappers: Sequence[str]) -> Iterator[None]:
     """Where data and environment do not fit, name the wrappers of the data if they are others."""
@@ -84,6 +79,6 @@ def load(path_or_name: Path | str, seed: int = 0) -> Dataset:
         return montezuma_data.load(name)
     if not Path(name).exists():
         raise HyqError(
-            f"no dataset {name!r}: give a directory, or one of {', '.join(dataset_names())}"
+            f"no dataset {name!r}: give a directory, or one of {', '.join(described_names())}"
         )
     return Dataset.load(name)

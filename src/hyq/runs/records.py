@@ -2,7 +2,7 @@
 
 manifest.json    the spec, command, versions, commit and data, written before anything runs
 records.jsonl    one line an iteration, only ever appended to
-checkpoint/      everything needed to go on; removed at the end, unless it is to be kept
+checkpoint/      everything needed to resume; removed at the end, unless it is to be kept
 summary.json     the result, written last: a run that has one is finished
 """
 
@@ -29,9 +29,20 @@ from hyq.core.files import (
     remove_drafts,
     write_json,
 )
+from hyq.data.dataset import Dataset
 from hyq.fqi.base import Snapshot
 
 MEASURED_PACKAGES = ("hyq", "gymnasium", "numpy", "scipy", "torch")
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What a run reports after every record."""
+
+    row: dict[str, Any]
+    """The record."""
+    summary: dict[str, Any] | None
+    """The result, with the last record."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +53,7 @@ class RunDirectory:
 
     @classmethod
     def create(cls, path: Path, manifest: Mapping[str, Any]) -> "RunDirectory":
-        """Start a new run; refuse a path that exists, because records are never overwritten."""
+        """Start a new run; records are never overwritten."""
         cls.check_free(path)
         with new_directory(path) as draft:
             write_json(draft / "manifest.json", {**manifest, **circumstances()})
@@ -50,10 +61,10 @@ class RunDirectory:
 
     @classmethod
     def check_free(cls, path: Path) -> None:
-        """Refuse a path that is taken, before time is spent on what would go there."""
+        """Raise for a path that is taken, before time is spent on what would be there."""
         if is_run(path) and cls(path).summary is None:
             raise HyqError(
-                f"{path} holds an unfinished run: go on with 'hyq resume {path}' or choose another"
+                f"{path} holds an unfinished run: 'hyq resume {path}', or choose another"
             )
         check_free(path)
 
@@ -63,6 +74,20 @@ class RunDirectory:
         if not is_run(path):
             raise HyqError(f"{path} is not a run: it has no manifest.json of one")
         return cls(path)
+
+    @classmethod
+    def unfinished(cls, path: Path) -> "RunDirectory":
+        """Open a run that can be resumed."""
+        directory = cls.open(path)
+        if directory.summary is not None:
+            raise HyqError(f"{path} is finished: its result is in {path / 'summary.json'}")
+        return directory
+
+    def check_data(self, described: Mapping[str, Any] | None) -> None:
+        """Raise where the run began with other offline data."""
+        began = self.manifest["dataset"]
+        if (described or {}).get("sha256") != (began or {}).get("sha256"):
+            raise HyqError(f"the offline data of {self.path} has changed since the run began")
 
     @property
     def manifest(self) -> dict[str, Any]:
@@ -77,7 +102,7 @@ class RunDirectory:
 
     @property
     def checkpoint(self) -> Path:
-        """Where the state is kept while the run goes on."""
+        """Where the state is kept until the run ends."""
         return self.path / "checkpoint"
 
     @property
@@ -119,8 +144,16 @@ class RunDirectory:
             yield
 
 
+def describe(dataset: Dataset | None) -> dict[str, Any] | None:
+    """Return what a manifest says of the offline data."""
+    if dataset is None:
+        return None
+    described = {"sha256": dataset.digest(), "transitions": len(dataset)}
+    return {**described, "provenance": dict(dataset.provenance)}
+
+
 def circumstances() -> dict[str, Any]:
-    """Say what a result depends on besides its spec."""
+    """Return what a result depends on besides its spec."""
     return {
         "command": ["hyq", *sys.argv[1:]],
         "versions": {"python": platform.python_version()}
@@ -132,24 +165,21 @@ def circumstances() -> dict[str, Any]:
 
 def _commit() -> str | None:
     """Name the commit of the code that runs, when it runs from a git checkout."""
-    head = _git("rev-parse", "HEAD")
-    return head and head + ("-dirty" if _git("status", "--porcelain", "--", "src") else "")
-
-
-def _git(*words: str) -> str | None:
     here = Path(__file__).parents[3]
-    if not (here / ".git").exists():
-        return None
+
+    def git(*words: str) -> str:
+        command = ["git", "-C", str(here), *words]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
     try:
-        answer = subprocess.run(
-            ["git", "-C", str(here), *words], capture_output=True, text=True, check=True
-        )
+        if not (here / ".git").exists():
+            return None
+        return git("rev-parse", "HEAD") + ("-dirty" * bool(git("status", "--porcelain", "src")))
     except (FileNotFoundError, subprocess.CalledProcessError):
         return None
-    return answer.stdout.strip()
 
 
 def is_run(path: Path) -> bool:
-    """Tell a run from whatever else lies there; datasets have manifests too."""
+    """Tell a run from another directory; datasets have manifests too."""
     manifest = path / "manifest.json"
     return manifest.is_file() and "experiment" in read_json(manifest)

@@ -3,37 +3,38 @@
 The command and `hyq.train` both come here. Without a directory nothing is written.
 """
 
-import signal
-import threading
+import json
+import math
+import shutil
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, closing, contextmanager, nullcontext
-from dataclasses import dataclass
+from contextlib import ExitStack, closing, nullcontext
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
-import torch
-from torch import nn
 
 from hyq.agents.base import Loss
 from hyq.algorithms import ALGORITHMS, build
 from hyq.collector import PreprocessingConfig, VectorEnv, evaluate, evaluation_envs
 from hyq.core.errors import HyqError
+from hyq.core.files import new_directory, write_bytes, write_json
 from hyq.core.seeding import Streams
 from hyq.core.trees import Tree
 from hyq.core.types import Array, FloatArray
 from hyq.data.dataset import Dataset
-from hyq.data.replay_buffer import ReplayBuffer
 from hyq.data.sampler import OfflineShare
 from hyq.envs.make import EnvFactory, make_vector_env
 from hyq.networks import NetworkFactory
 from hyq.policy import Policy, plain_network
-from hyq.runs.checkpoint import TrainingCheckpoint
+from hyq.runs import records
+from hyq.runs.checkpoint import TrainingCheckpoint, about_run
 from hyq.runs.named_data import fitting, load
-from hyq.runs.records import RunDirectory
+from hyq.runs.process import interruptible, one_thread
+from hyq.runs.records import RunDirectory, circumstances, describe
 from hyq.runs.spec import RunSpec
 from hyq.trainer import Report
 
@@ -41,38 +42,6 @@ CONFIRMING_EPISODES = 100
 """Fresh episodes that must confirm a threshold, so that no lucky evaluation counts."""
 RECENT = 100
 """Training episodes whose mean is reported."""
-
-
-class Training(Protocol):
-    """What is recorded: `Trainer`, or a loop of another kind."""
-
-    online_steps: int
-    updates: int
-
-    @property
-    def buffer(self) -> ReplayBuffer | None:
-        """What it replays, saved in parts; None where there is nothing to save."""
-        ...
-
-    def run(self, stop: Callable[[], bool]) -> Iterator[Report]:
-        """Learn, and yield a report now and then, until `stop` says so."""
-        ...
-
-    def state(self) -> dict[str, Array]:
-        """Return everything but the buffer, to be saved at a report or where `run` ended."""
-        ...
-
-    def load_state(self, state: Mapping[str, Array]) -> None:
-        """Undo `state`."""
-        ...
-
-    def actor(self, rng: np.random.Generator) -> Callable[[Tree], Array]:
-        """Return what plays in evaluations, with actions counted from 0."""
-        ...
-
-    def policy_network(self) -> nn.Module:
-        """Return the module whose outputs the policy maximises."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -92,22 +61,19 @@ class Objects:
         """Name the objects for the manifest."""
         given = {"data" if name == "dataset" else name: v for name, v in vars(self).items()}
         return {
-            name: f"{getattr(value, '__module__', '')}:{_name(value)}"
+            name: f"{getattr(value, '__module__', '')}:"
+            + getattr(value, "__qualname__", type(value).__qualname__)
             for name, value in given.items()
             if value is not None
         }
 
 
 @dataclass(frozen=True)
-class Progress:
-    """What a callback sees after every report."""
+class Progress(records.Progress):
+    """What a callback sees after every record."""
 
-    row: dict[str, Any]
-    """The record."""
     policy: Policy
-    """The policy of now."""
-    summary: dict[str, Any] | None
-    """The result, with the last record."""
+    """The best policy that was evaluated; without evaluations, the newest."""
 
 
 def start(
@@ -147,9 +113,7 @@ def resume(
     checkpoint_seconds: float = 120.0,
 ) -> Iterator[Progress]:
     """Resume an interrupted run exactly where its last checkpoint left it."""
-    directory = RunDirectory.open(out)
-    if directory.summary is not None:
-        raise HyqError(f"{out} is finished: its result is in {out / 'summary.json'}")
+    directory = RunDirectory.unfinished(out)
     manifest = directory.manifest
     spec = RunSpec.decoded(manifest["spec"])
     check_settings(out, manifest, spec)
@@ -162,8 +126,7 @@ def resume(
             f"{', '.join(f'{name}=...' for name in sorted(missing))})"
         )
     run = _Run(spec, objects)
-    if run.described_data != manifest["dataset"]:
-        raise HyqError(f"the offline data of {out} has changed since the run began")
+    directory.check_data(run.described_data)
     return run.record(directory, checkpoint_seconds)
 
 
@@ -176,6 +139,46 @@ def check_settings(out: Path, manifest: Mapping[str, Any], spec: RunSpec) -> Non
             f"{out} began with other settings than this version of hyq has ({', '.join(changed)}): "
             "resume it with the version it began with, or start anew"
         )
+
+
+def lengthen(out: Path, steps: int, into: Path) -> None:
+    """Copy a run that has kept its checkpoint to `into`, to be resumed with more steps to take.
+
+    Steps are online steps, or updates of an algorithm that never acts. The run itself stays as it
+    is: a record is never rewritten.
+    """
+    earlier = RunDirectory.open(out)
+    manifest = earlier.manifest
+    if manifest["experiment"] != "train":
+        raise HyqError(f"{out} cannot be made longer: only what 'hyq train' started can")
+    before = RunSpec.decoded(manifest["spec"])
+    check_settings(out, manifest, before)
+    counter = "updates" if "updates" in manifest["settings"] else "online_steps"
+    longer = {**before.settings, counter: steps}
+    after = replace(before, settings=longer, stop_when_solved=False)
+    done = earlier.rows[-1][counter] if earlier.rows else 0
+    if steps <= done:
+        raise HyqError(f"{out} has {done:,} {counter.replace('_', ' ')} already: ask for more")
+    with earlier.only_writer():
+        if not earlier.checkpoint.exists():
+            raise HyqError(
+                f"{out} has no checkpoint to resume from: it was started without "
+                "--keep-checkpoint, or killed before there was one"
+            )
+        with new_directory(into) as draft:
+            for part in ("checkpoint", "best", "tensorboard"):
+                if (out / part).exists():
+                    shutil.copytree(out / part, draft / part)
+            # What was recorded after the checkpoint is made again, perhaps at other steps.
+            whole = about_run(earlier.checkpoint).get("reports", math.inf)
+            kept = [json.dumps(row) for row in earlier.rows if row["iteration"] <= whole]
+            write_bytes(draft / "records.jsonl", "".join(f"{row}\n" for row in kept).encode())
+            changed = {
+                "spec": after.encoded(),
+                "settings": after.configs.encoded(),
+                "continues": {"run": str(out), "commit": manifest["commit"]},
+            }
+            write_json(draft / "manifest.json", {**manifest, **circumstances(), **changed})
 
 
 class _Run:
@@ -220,14 +223,13 @@ class _Run:
             dataset = objects.dataset
             if dataset is None and spec.data is not None:
                 dataset = load(spec.data, spec.seed)
-            self.described_data = _describe(dataset)
-            streams = Streams(spec.seed)
-            self.training: Training = build(
+            self.described_data = describe(dataset)
+            self.training = build(
                 spec.algorithm,
                 configs,
                 env,
                 dataset,
-                streams,
+                Streams(spec.seed),
                 network=objects.network,
                 loss=objects.loss,
                 offline_share=objects.offline_share,
@@ -273,10 +275,9 @@ class _Run:
         self, directory: RunDirectory | None, checkpoint_seconds: float
     ) -> Iterator[Progress]:
         """Train to the end, from the checkpoint if there is one."""
-        with self._opened, one_thread(), interruptible() as interrupted:
-            writer = directory.only_writer() if directory else nullcontext()
-            with writer:
-                yield from self._record(directory, checkpoint_seconds, interrupted)
+        writer = directory.only_writer() if directory else nullcontext()
+        with self._opened, one_thread(), interruptible() as interrupted, writer:
+            yield from self._record(directory, checkpoint_seconds, interrupted)
 
     def _record(
         self,
@@ -289,32 +290,52 @@ class _Run:
         saved = checkpoint.load(training) if checkpoint else {}
         evaluator = _Evaluator(self, directory, saved)
         earlier, last_saved = saved.get("elapsed", 0.0), time.perf_counter()
-        for report in training.run(interrupted):
-            over = self._is_over()
-            row = _row(report, evaluator(report, over))
-            if directory:
-                directory.append(row)
-            elapsed = earlier + time.perf_counter() - self._began
+
+        def ended() -> bool:
             solved = evaluator.solved_at is not None and spec.stop_when_solved
-            summary = evaluator.summary(report, elapsed) if over or solved else None
-            if summary and directory:
+            return self._is_over() or solved
+
+        def finish() -> dict[str, Any]:
+            summary = evaluator.summary(earlier + time.perf_counter() - self._began)
+            if directory:
                 self.policy(evaluator.last).save(directory.path / "last")
                 directory.finish(summary)
+            return summary
+
+        def save(reports: int) -> None:
+            if checkpoint:
+                elapsed = earlier + time.perf_counter() - self._began
+                checkpoint.save(training, evaluator.state(elapsed, reports))
+
+        if ended() and directory:  # it was killed between its last checkpoint and its summary
+            yield Progress(directory.rows[-1], finish(), evaluator.policy)
+            return
+        for report in training.run(interrupted):
+            row = {
+                "iteration": report.number,
+                "online_steps": report.online_steps,
+                "updates": report.updates,
+                **evaluator(report, self._is_over()),
+                "episodes": report.episodes,
+                **report.metrics,
+                "seconds": dict(report.seconds),
+            }
+            if directory:
+                directory.append(row)
             due = time.perf_counter() - last_saved >= checkpoint_seconds
-            if checkpoint and directory and (directory.keeps_checkpoint if summary else due):
-                checkpoint.save(training, evaluator.state(elapsed, report.number))
+            if directory and (directory.keeps_checkpoint if ended() else due):
+                save(report.number)
                 last_saved = time.perf_counter()
-            yield Progress(row, evaluator.policy, summary)
+            summary = finish() if ended() else None
+            yield Progress(row, summary, evaluator.policy)
             if summary:
                 return
-        if checkpoint and directory:  # only an interruption ends the loop before there is a summary
-            elapsed = earlier + time.perf_counter() - self._began
-            checkpoint.save(training, evaluator.state(elapsed, len(directory.rows)))
+        if directory:  # only an interruption ends the loop before there is a summary
+            save(len(directory.rows))
         raise KeyboardInterrupt
 
     def _is_over(self) -> bool:
-        configs, training = self.spec.configs, self.training
-        total = configs.encoded()
+        total, training = self.spec.configs.encoded(), self.training
         if "updates" in total:
             return bool(training.updates >= total["updates"])
         waits = training.updates < total.get("pretraining", 0)
@@ -335,11 +356,6 @@ class _Run:
 
         chosen = nearly_greedy if chance else act
         return evaluate(self._evaluation, chosen, episodes, streams, self._preprocessing)
-
-    @property
-    def evaluates(self) -> bool:
-        """Whether there are environments to evaluate on."""
-        return self._evaluation is not None and self.spec.evaluation_episodes > 0
 
 
 class _Evaluator:
@@ -379,7 +395,8 @@ class _Evaluator:
         if self.recent:
             found["recent_return"] = float(np.mean(self.recent))
         run, spec = self._run, self._run.spec
-        if not run.evaluates or not (report.number % spec.evaluate_every == 0 or over):
+        due = over or report.number % spec.evaluate_every == 0
+        if not (due and spec.evaluation_episodes):
             return found
         self.last = float(run.play(spec.evaluation_episodes, "evaluate", report.number).mean())
         found["eval_return"] = self.last
@@ -395,83 +412,18 @@ class _Evaluator:
                 self.solved_at = report.online_steps
         return found
 
-    def summary(self, report: Report, elapsed: float) -> dict[str, Any]:
+    def summary(self, elapsed: float) -> dict[str, Any]:
         """Say how a run ended."""
-        spec = self._run.spec
+        spec, training = self._run.spec, self._run.training
         return {
             **{name: getattr(spec, name) for name in ("algorithm", "env", "data", "seed")},
             "solved": self.solved_at is not None,
             "solved_at": self.solved_at,
             "threshold": spec.threshold,
-            "online_steps": report.online_steps,
-            "updates": report.updates,
+            "online_steps": training.online_steps,
+            "updates": training.updates,
             "eval_return": self.last,
             "peak_return": self.best,
             "recent_return": float(np.mean(self.recent)) if self.recent else None,
             "wall_seconds": elapsed,
         }
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Let PyTorch compute on one core a thread, whatever it was set to before.
-
-    Runs are then the same on any number of cores, and two of them do not slow each other down.
-    """
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
-@contextmanager
-def interruptible() -> Iterator[Callable[[], bool]]:
-    """Note SIGINT, SIGTERM and SIGHUP, so that a run ends after its step with a checkpoint.
-
-    A second signal ends it at once. Off the main thread, where signals cannot be handled, nothing
-    changes.
-    """
-    received: list[int] = []
-    if threading.current_thread() is not threading.main_thread():
-        yield lambda: False
-        return
-
-    def note(number: int, _frame: Any) -> None:
-        received.append(number)
-        if len(received) > 1:
-            raise KeyboardInterrupt
-
-    noted = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    # What is ignored stays so: workers leave Ctrl-C to their parent, and nohup ignores SIGHUP.
-    heeded = [n for n in noted if signal.getsignal(n) is not signal.SIG_IGN]
-    before = {number: signal.signal(number, note) for number in heeded}
-    try:
-        yield lambda: bool(received)
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-def _row(report: Report, found: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        "iteration": report.number,
-        "online_steps": report.online_steps,
-        "updates": report.updates,
-        **found,
-        "episodes": report.episodes,
-        **report.metrics,
-        "seconds": dict(report.seconds),
-    }
-
-
-def _describe(dataset: Dataset | None) -> dict[str, Any] | None:
-    if dataset is None:
-        return None
-    described = {"sha256": dataset.digest(), "transitions": len(dataset)}
-    return {**described, "provenance": dict(dataset.provenance)}
-
-
-def _name(value: Any) -> str:
-    return str(getattr(value, "__qualname__", type(value).__qualname__))

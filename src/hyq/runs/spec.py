@@ -2,7 +2,7 @@
 
 import hashlib
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Self
 
@@ -50,7 +50,6 @@ class RunSpec:
     """Step the environments in processes of their own."""
 
     def __post_init__(self) -> None:
-        """Raise for what cannot run, before anything is made."""
         given = {name: encode_value(value) for name, value in self.settings.items()}
         object.__setattr__(self, "settings", given)
         if self.seed < 0 or self.evaluation_episodes < 0 or self.evaluate_every < 1:
@@ -75,11 +74,7 @@ class RunSpec:
         """A name that tells this run from others of a suite."""
         details = "".join(f"-{name}={value}" for name, value in self.settings.items())
         named = ("env", "data", "algorithm", "seed", "settings", "wrappers", *EVALUATION)
-        for part in fields(self):
-            value = getattr(self, part.name)
-            usual = part.default_factory() if callable(part.default_factory) else part.default
-            if part.name not in named and value != usual:
-                details += f"-{part.name}={value}"
+        details += changed_fields(self, named)
         data = self.data or "no-data"
         return as_file_name(f"{self.algorithm}-{self.env}-{data}{details}-s{self.seed}")
 
@@ -98,6 +93,17 @@ class RunSpec:
                 "know: use the version that its manifest names"
             )
         return cls(**{name: decode_value(name, kinds[name], v) for name, v in encoded.items()})
+
+
+def changed_fields(spec: Any, named: Collection[str]) -> str:
+    """List fields that differ from their defaults, but for those that are named already."""
+    text = ""
+    for part in fields(spec):
+        value = getattr(spec, part.name)
+        usual = part.default_factory() if callable(part.default_factory) else part.default
+        if part.name not in named and value != usual:
+            text += f"-{part.name}={value}"
+    return text
 
 
 def _kind(annotation: Any) -> Any:

@@ -1,7 +1,7 @@
 """Suites as data: each a named tuple of frozen specs with stable ids."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
 from hyq.algorithms import ALGORITHMS, PRESETS, setting_groups
@@ -9,12 +9,13 @@ from hyq.core.errors import HyqError
 from hyq.experts.lock import LockData
 from hyq.experts.scripted import PROBLEMS
 from hyq.runs.lock_spec import LockRun
-from hyq.runs.runs import Run
 from hyq.runs.spec import RunSpec
 
+Run = LockRun | RunSpec
 Preset = Literal["full", "quick"]
-OFFLINE_METHODS = ("bc", "cql", "iql", "offline-dqn", "offline-fqi")
-"""Methods that never act: the paper draws them as dashed lines."""
+OFFLINE_ALGORITHMS = ("bc", "cql", "iql", "offline", "offline-dqn", "offline-fqi")
+"""Algorithms that never act: the paper draws them as dashed lines. Records made earlier name
+offline-dqn "offline"."""
 
 FRESH_SEEDS = range(100, 105)
 """Seeds that no setting was ever tuned on."""
@@ -30,14 +31,14 @@ class Suite:
     runs: tuple[Run, ...]
 
     def __post_init__(self) -> None:
-        """Raise for two runs of one id, which would share a directory."""
+        # Runs of one id would share a directory.
         ids = [run.id for run in self.runs]
         if len(set(ids)) != len(ids):
             raise HyqError(f"suite {self.name!r} has runs of equal id")
 
 
 def lock_suite(preset: Preset) -> Suite:
-    """Compare every method on both datasets: the paper's figure for the combination lock."""
+    """Compare every algorithm on both datasets: the paper's figure for the combination lock."""
     if preset == "full":
         base, seeds = LockRun(), FRESH_SEEDS
     else:
@@ -78,36 +79,39 @@ def briee_suite(preset: Preset) -> Suite:
     return Suite("briee", "Hy-Q and BRIEE as the lock grows", tuple(runs))
 
 
-@dataclass(frozen=True)
-class Example:
-    """How a scripted problem is compared: for how long, and what counts as solved."""
-
-    online_steps: int
-    online_only_steps: int
-    threshold: float
-    settings: Mapping[str, Any] = field(default_factory=dict)
+def _example(name: str, online_steps: int, threshold: float, **settings: Any) -> RunSpec:
+    problem = PROBLEMS[name]
+    return RunSpec(
+        env=problem.env,
+        wrappers=problem.wrappers,
+        data=f"{name}/half",
+        settings={"online_steps": online_steps, **settings},
+        threshold=threshold,
+        stop_when_solved=True,
+    )
 
 
 EXAMPLES = {
     # The threshold its makers gave it.
-    "mountaincar": Example(20_000, 60_000, -110.0),
+    "mountaincar": (_example("mountaincar", 20_000, -110.0), 60_000),
     # Near the best one can do, as in the next.
-    "acrobot": Example(15_000, 40_000, -85.0),
-    # Nine steps to go: with a distant horizon, standing still would cost next to nothing.
-    "doorkey": Example(
-        10_000,
+    "acrobot": (_example("acrobot", 15_000, -85.0), 40_000),
+    # Nine steps long: with a distant horizon, standing still would cost next to nothing.
+    "doorkey": (
+        _example(
+            "doorkey",
+            10_000,
+            0.95,
+            gamma=0.9,
+            value_range=(0.0, 1.0),
+            target_update_every=100,
+            batch_size=128,
+            learning_rate=3e-4,
+        ),
         25_000,
-        0.95,
-        {
-            "gamma": 0.9,
-            "value_range": (0.0, 1.0),
-            "target_update_every": 100,
-            "batch_size": 128,
-            "learning_rate": 3e-4,
-        },
     ),
 }
-"""The problems of the deep comparison, by the names of their scripts."""
+"""The problems of the deep comparison: Hy-Q's run, and the steps of online-only DQN."""
 
 
 DEEP_ORDER = ("hyq", "dqn", "offline-dqn", "bc", "dqfd", "cql", "iql")
@@ -131,23 +135,14 @@ def baseline(hybrid: RunSpec, algorithm: str, **settings: Any) -> RunSpec:
 def deep_suite(preset: Preset) -> Suite:
     """Compare deep Hy-Q with online-only, offline-only and the baselines on three problems."""
     runs: list[RunSpec] = []
-    for name, example in EXAMPLES.items():
+    for name, (example, online_only_steps) in EXAMPLES.items():
         if preset == "quick" and name != "mountaincar":
             continue
-        problem = PROBLEMS[name]
         for seed in FRESH_SEEDS if preset == "full" else range(1):
-            hybrid = RunSpec(
-                env=problem.env,
-                wrappers=problem.wrappers,
-                data=f"{name}/half",
-                seed=seed,
-                settings={"online_steps": example.online_steps, **example.settings},
-                threshold=example.threshold,
-                stop_when_solved=True,
-            )
+            hybrid = replace(example, seed=seed)
             runs += [
                 hybrid,
-                baseline(hybrid, "dqn", online_steps=example.online_only_steps),
+                baseline(hybrid, "dqn", online_steps=online_only_steps),
                 baseline(hybrid, "offline-dqn"),
                 baseline(hybrid, "bc"),
             ]
@@ -170,6 +165,8 @@ MONTEZUMA_EVALUATIONS = 5
 
 
 def _montezuma(online_steps: int, **changes: Any) -> RunSpec:
+    if online_steps < 1:
+        raise HyqError(f"online_steps must be at least 1, got {online_steps}")
     return RunSpec(
         env=MONTEZUMA,
         env_parameters=MONTEZUMA_PARAMETERS,
@@ -218,7 +215,7 @@ COVERAGE_SEEDS = (103, 104, 105)
 def coverage_suite(preset: Preset) -> Suite:
     """Watch how soon Hy-Q learns from each dataset of Montezuma's Revenge.
 
-    To be held against the order in which 'hyq data inspect' puts the datasets.
+    To be compared with the order in which 'hyq data inspect' puts the datasets.
     """
     hybrid = _montezuma(500_000 if preset == "full" else 2000, evaluation_episodes=0)
     runs = [

@@ -3,10 +3,10 @@
 Every problem is a finite MDP, so C_pi, the bilinear rank and the value of every policy on the way
 are exact; only the algorithm's data is random. Offline pairs are drawn i.i.d. from nu_h, as the
 paper assumes, with nu a mixture of the comparator's occupancy (share p) and the worst policy's:
-C_pi is about sqrt(H / p), which is how it is controlled. Rewards are coin flips but for the lock's.
+C_pi is about sqrt(H / p), which is how it is controlled. Rewards are Bernoulli but for the lock's.
 
 The theorem needs a complete class, and one range or one ball for all steps is none. The tables here
-have values between 0 and the most that can still be earned: cell means of the targets never leave
+have values between 0 and the most that can still be gained: cell means of the targets never leave
 that. The linear functions have weights in [0, H - h]^d, written as w in [0, 1]^d for the features
 (H - h) phi, so that one class serves every step.
 """
@@ -14,7 +14,7 @@ that. The linear functions have weights in [0, H - h]^d, written as w in [0, 1]^
 import json
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -27,7 +27,7 @@ from hyq.core.mdp import FiniteMDP
 from hyq.core.seeding import Streams
 from hyq.core.types import Array, FloatArray, IntArray, Transitions
 from hyq.data.dataset import Dataset
-from hyq.data.online import Batch, OnlineStore
+from hyq.data.online import OnlineStore
 from hyq.envs.combination_lock import LockSpec
 from hyq.envs.linear import LinearMDP
 from hyq.envs.tabular import RowSampler, TabularEnv
@@ -62,13 +62,13 @@ class Problem:
     """C_pi of the class without its bounds, from the comparator's occupancy and nu."""
     rank: int
     """d: cells of a table, or features."""
-    coin_flips: bool
+    bernoulli: bool
     """Whether rewards are 0 or 1 with the MDP's means, or the means themselves."""
 
     @cached_property
     def v_max(self) -> float:
         """The largest total reward of a trajectory."""
-        payoff = (self.mdp.reward > 0).astype(np.float64) if self.coin_flips else self.mdp.reward
+        payoff = (self.mdp.reward > 0).astype(np.float64) if self.bernoulli else self.mdp.reward
         return float(largest_returns(self.mdp, payoff).max())
 
 
@@ -106,7 +106,6 @@ class Case:
 class Measured:
     """What came out, with what the theorem says."""
 
-    case: Case
     transfer: float
     """C_pi of the comparator."""
     optimal_transfer: float
@@ -141,7 +140,7 @@ class BoxClass(LinearClass):
 
 
 class _FeatureEnv(TabularEnv):
-    """One lane of a linear MDP that shows (H - h) phi(s, .) and pays coin flips."""
+    """One copy of a linear MDP that shows (H - h) phi(s, .) and pays Bernoulli rewards."""
 
     def __init__(self, linear: LinearMDP) -> None:
         self._features = linear.features
@@ -168,7 +167,7 @@ def build(case: Case) -> Problem:
             observations=features,
             transfer=lambda d, nu: linear_transfer(features, d, nu),
             rank=linear.dimension,
-            coin_flips=True,
+            bernoulli=True,
         )
     if case.problem == "lock":
         mdp = LockSpec(horizon=case.horizon, instance_seed=case.seed).latent_mdp()
@@ -176,16 +175,16 @@ def build(case: Case) -> Problem:
         mdp = FiniteMDP.random(
             rng, states=case.size, actions=4, horizon=case.horizon, concentration=0.3
         )
-    coin_flips = case.problem == "tabular"
+    bernoulli = case.problem == "tabular"
     return Problem(
         mdp=mdp,
-        env=lambda: TabularEnv(1, mdp, "bernoulli" if coin_flips else "none"),
+        env=lambda: TabularEnv(1, mdp, "bernoulli" if bernoulli else "none"),
         family=TabularClass(mdp.states, mdp.actions),
         observe=lambda h, state: state,
         observations=np.arange(mdp.states),
         transfer=tabular_transfer,
         rank=mdp.states * mdp.actions,
-        coin_flips=coin_flips,
+        bernoulli=bernoulli,
     )
 
 
@@ -208,9 +207,9 @@ def offline_data(
         cell = rng.choice(nu[h].size, size=samples, p=nu[h].ravel() / nu[h].sum())
         state, action = np.divmod(cell, mdp.actions)
         steps = np.full(samples, h)
-        following = sampler.next_state(rng, steps, state, action)
+        next_state = sampler.next_state(rng, steps, state, action)
         reward = mdp.reward[h, state, action]
-        if problem.coin_flips:
+        if problem.bernoulli:
             reward = (rng.random(samples) < reward).astype(np.float64)
         parts.append(
             Transitions(
@@ -218,7 +217,7 @@ def offline_data(
                 action,
                 reward,
                 np.full(samples, float(h + 1 < mdp.horizon)),
-                problem.observe(h + 1, following),
+                problem.observe(h + 1, next_state),
             )
         )
     step = np.repeat(np.arange(mdp.horizon), samples)
@@ -236,10 +235,8 @@ def measure(case: Case) -> Measured:
     nu = case.share * occupancy + (1 - case.share) * worst
     samples = case.m_off or case.iterations
     offline = offline_data(problem, nu, samples, streams.generator("offline", samples))
-    transfer = problem.transfer(occupancy, nu)
     return Measured(
-        case,
-        transfer,
+        problem.transfer(occupancy, nu),
         problem.transfer(mdp.occupancy(mdp.greedy_policy(q)), nu),
         problem.rank,
         problem.v_max,
@@ -260,12 +257,10 @@ def _values(problem: Problem, case: Case, offline: Dataset, streams: Streams) ->
     )
     horizon = problem.mdp.horizon
     functions = (problem.family.zero(),) * horizon
-    state = None
     if case.use == "warm start":
         functions, _ = fitted_q_iteration(
             offline.by_step(), OnlineStore(), problem.family, config, functions, streams, 1.0
         )
-        state = HyQState(0, functions, OnlineStore(), 0)
     known: dict[bytes, float] = {}
 
     def value(of: tuple[Any, ...]) -> float:
@@ -276,39 +271,20 @@ def _values(problem: Problem, case: Case, offline: Dataset, streams: Streams) ->
         return known[key]
 
     yield value(functions)
-    learner, env = HyQ(problem.family, config), problem.env()
-    state = state or HyQState(0, functions, OnlineStore(), 0)
+    algorithm, env = HyQ(problem.family, config), problem.env()
+    state = HyQState(0, functions, OnlineStore(), 0)
     while state.iteration + 1 < case.iterations:
-        for step in learner.run(env, offline, streams, state):
+        for step in algorithm.run(env, offline, streams, state):
             yield value(step.state.functions)
             state = step.state
             if state.iteration % _SEGMENT == 0:
                 break
-        state = replace(state, online=OnlineStore((_merged(state.online, horizon),)))
+        batch = tuple(Transitions.concatenate(state.online.at(h)) for h in range(horizon))
+        state = replace(state, online=OnlineStore((batch,)))
 
 
 _SEGMENT = 64
 """Iterations after which collected batches are laid end to end, which changes only the speed."""
-
-
-def _merged(online: OnlineStore, horizon: int) -> Batch:
-    return tuple(Transitions.concatenate(online.at(h)) for h in range(horizon))
-
-
-@dataclass(frozen=True)
-class Plan:
-    """Which cases to run; each list of them is one panel of the figure."""
-
-    rates: tuple[Case, ...]
-    """Cumulative suboptimality against T, for several C_pi."""
-    sizes: tuple[Case, ...]
-    """Against the rank d."""
-    horizons: tuple[Case, ...]
-    """Against H."""
-    forgetting: tuple[Case, ...]
-    """Against m_off, for the three uses of the data."""
-    comparators: tuple[Case, ...]
-    """Comparators that are covered while the optimum is not."""
 
 
 PROBLEMS: tuple[ProblemKind, ...] = ("tabular", "linear", "lock")
@@ -316,60 +292,48 @@ SHARES = (1.0, 1 / 4, 1 / 16, 1 / 64)
 HORIZONS: dict[ProblemKind, int] = {"tabular": 4, "linear": 4, "lock": 8}
 
 
-def plan(quick: bool) -> Plan:
-    """Lay the experiment out: minutes on one core, or seconds if `quick`."""
+def plan(quick: bool) -> dict[str, list[Case]]:
+    """Lay the experiment out, a panel of the figure each: minutes on one core, seconds if `quick`.
+
+    Rates, sizes and horizons are the cumulative suboptimality against T, for several C_pi, against
+    the rank d and against H. Forgetting is against m_off, for the three uses of the data.
+    Comparators are covered while the optimum is not.
+    """
     rounds = (8, 16, 32) if quick else (32, 64, 128, 256, 512, 1024)
-    seeds = range(1 if quick else 3)
     middle = 16 if quick else 256
     base = [
         Case(problem=problem, horizon=HORIZONS[problem], seed=seed, size=8, iterations=middle)
         for problem in PROBLEMS
-        for seed in seeds
+        for seed in range(1 if quick else 3)
     ]
-    return Plan(
-        rates=tuple(
-            replace(case, iterations=t, share=p) for case in base for p in SHARES for t in rounds
-        ),
-        sizes=tuple(
-            replace(case, size=size)
-            for case in base
-            if case.problem != "lock"
-            for size in (2, 4, 8, 16)
-        ),
-        horizons=tuple(replace(case, horizon=h) for case in base for h in (2, 4, 8)),
-        forgetting=tuple(
-            replace(case, m_off=max(1, middle // divisor), use=use)
-            for case in base
-            if case.problem != "linear"
-            for divisor in (1, 4, 16, 64)
-            for use in USES
-        ),
-        comparators=tuple(
+    sized = [case for case in base if case.problem != "lock"]
+    counted = [case for case in base if case.problem != "linear"]
+    few = [max(1, middle // divisor) for divisor in (1, 4, 16, 64)]
+    return {
+        "rates": [replace(c, iterations=t, share=p) for c in base for p in SHARES for t in rounds],
+        "sizes": [replace(case, size=size) for case in sized for size in (2, 4, 8, 16)],
+        "horizons": [replace(case, horizon=h) for case in base for h in (2, 4, 8)],
+        "forgetting": [replace(c, m_off=m, use=use) for c in counted for m in few for use in USES],
+        "comparators": [
             replace(case, comparator=badness, share=1.0) for case in base for badness in (0.1, 0.3)
-        ),
-    )
+        ],
+    }
 
 
 def start(out: Path, quick: bool = False) -> Iterator[tuple[int, int]]:
-    """Run the whole plan into the new directory `out`, telling (done, all) after each case."""
-    everything = [
-        (panel.name, case) for panel in fields(Plan) for case in getattr(plan(quick), panel.name)
-    ]
+    """Run the whole plan into the new directory `out`, yielding (done, all) after each case."""
+    everything = [(panel, case) for panel, cases in plan(quick).items() for case in cases]
     run = RunDirectory.create(out, {"experiment": "theory", "quick": quick})
+    recorded = ("transfer", "rank", "v_max", "comparator_value", "optimal_value", "cumulative")
     for done, (panel, case) in enumerate(everything, start=1):
         result = measure(case)
         row = {
             "panel": panel,
             **asdict(case),
             "m_off": case.m_off or case.iterations,
-            "transfer": result.transfer,
+            **{name: getattr(result, name) for name in recorded},
             "optimal_covered": math.isfinite(result.optimal_transfer),
-            "rank": result.rank,
-            "v_max": result.v_max,
-            "comparator_value": result.comparator_value,
-            "optimal_value": result.optimal_value,
             "first_loss": result.comparator_value - float(result.values[0]),
-            "cumulative": result.cumulative,
             "final_value": float(result.values[-1]),
         }
         append_line(run.path / "records.jsonl", json.dumps(row))

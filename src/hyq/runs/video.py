@@ -14,7 +14,7 @@ import gymnasium as gym
 import numpy as np
 from scipy.special import softmax
 
-from hyq.collector import PreprocessingConfig, VectorEnv, check_endless, evaluate, evaluation_envs
+from hyq.collector import PreprocessingConfig, check_endless, evaluate, evaluation_envs
 from hyq.core.errors import HyqError
 from hyq.core.files import read_json, write_json
 from hyq.core.seeding import Streams
@@ -94,14 +94,12 @@ class Environment:
             return make_filmed(self.env, wrappers=self.wrappers, **self.parameters)
         return env_factory(self.env, self.wrappers, **self.parameters)()
 
-    def make_vector(self, count: int) -> VectorEnv:
-        """Make some copies that step together."""
-        return make_vector_env(self.env, count, wrappers=self.wrappers, **self.parameters)
-
 
 def play_returns(policy: Policy, environment: Environment, episodes: int, seed: int) -> FloatArray:
     """Play without random actions; return the sum of rewards of each episode."""
-    with closing(environment.make_vector(evaluation_envs(episodes))) as env:
+    name, count = environment.env, evaluation_envs(episodes)
+    made = make_vector_env(name, count, wrappers=environment.wrappers, **environment.parameters)
+    with closing(made) as env:
         streams = Streams(seed).below("evaluate")
         rng = streams.generator("act")
         return evaluate(
@@ -166,6 +164,25 @@ def _copied(frame: Any) -> Tree:
 
 
 @dataclass(frozen=True)
+class EpisodeFacts:
+    """What the episodes of a policy or a dataset earn and reach."""
+
+    episodes: int
+    transitions: int
+    mean_return: float
+    room_shares: dict[int, float]
+    """Share of the episodes that visited each room."""
+
+    @classmethod
+    def of(cls, episodes: Sequence[tuple[float, int, Sequence[int]]]) -> "EpisodeFacts":
+        """Sum up the return, the length and the rooms of each episode."""
+        returns, lengths, visited = zip(*episodes, strict=True)
+        rooms = sorted({room for rooms in visited for room in rooms})
+        shares = {room: sum(room in rooms for rooms in visited) / len(visited) for room in rooms}
+        return cls(len(returns), sum(lengths), float(np.mean(returns)), shares)
+
+
+@dataclass(frozen=True)
 class Video:
     """What a policy did in some episodes, and every action of the best one."""
 
@@ -183,19 +200,14 @@ class Video:
         return max(self.episodes, key=_merit)
 
     @property
-    def mean_return(self) -> float:
-        """Average return of the episodes."""
-        return float(np.mean([episode.total for episode in self.episodes]))
-
-    @property
-    def room_shares(self) -> dict[int, float]:
-        """Share of the episodes that visited each room."""
-        return room_shares([episode.rooms for episode in self.episodes])
+    def facts(self) -> EpisodeFacts:
+        """What the episodes earn and reach."""
+        return EpisodeFacts.of([(one.total, one.length, one.rooms) for one in self.episodes])
 
     def save(self, path: Path) -> None:
         """Write the record into a directory."""
         path.mkdir(parents=True, exist_ok=True)
-        content = {"format": FORMAT, **asdict(self), "mean_return": self.mean_return}
+        content = {"format": FORMAT, **asdict(self), "mean_return": self.facts.mean_return}
         content["actions"] = " ".join(map(str, self.actions))
         write_json(path / FILE, content)
 
@@ -216,12 +228,6 @@ class Video:
         )
 
 
-def room_shares(visited: Sequence[Sequence[int]]) -> dict[int, float]:
-    """Return the share of episodes that visited each room, given the rooms of each."""
-    rooms = sorted({room for rooms in visited for room in rooms})
-    return {room: sum(room in rooms for rooms in visited) / len(visited) for room in rooms}
-
-
 def _merit(episode: EpisodeResult) -> tuple[float, int]:
     return episode.total, -episode.length
 
@@ -237,9 +243,8 @@ def play_video(
     """Let the policy play, and record what the best episode needs to be rendered again."""
     if episodes < 1:
         raise HyqError(f"a video needs an episode, got {episodes}")
-    environment.make(
-        render=True
-    ).close()  # raises before time is spent, where it cannot be rendered
+    # Raises before time is spent, where it cannot be rendered.
+    environment.make(render=True).close()
     results: list[EpisodeResult] = []
     best: tuple[int, ...] = ()
     for result, episode in play(policy, environment, episodes, seed, epsilon):

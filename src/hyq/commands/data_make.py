@@ -1,18 +1,21 @@
-"""Making, showing and exporting the data of Montezuma's Revenge: the verbs of `hyq data`."""
+"""Making datasets of the lock and of Montezuma's Revenge; showing and exporting the latter."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from pathlib import Path as FilePath
 
 import gymnasium as gym
 import numpy as np
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-from rich.table import Table
 
+from hyq.commands.data import data_show
+from hyq.commands.watch import progress_bar
 from hyq.core.errors import HyqError
+from hyq.core.files import check_free
 from hyq.data.minari import export_minari
+from hyq.envs.combination_lock import LockSpec
 from hyq.envs.montezuma import SIDE
+from hyq.experts.lock import LockData, lock_dataset
+from hyq.experts.montezuma import Recording
 from hyq.experts.montezuma_data import (
     SHIPPED,
     MontezumaData,
@@ -27,11 +30,40 @@ from hyq.experts.montezuma_data import (
 from hyq.experts.montezuma_planning import Route
 from hyq.experts.montezuma_search import Path, search_path, tidied
 from hyq.experts.montezuma_statistics import Statistics, statistics
+from hyq.report.tables import TextTable
 
 SEARCH_SEEDS = (0, 2)
 """Seeds whose searches find the paths of the shipped data: 6,500 and 6,700 points."""
 
 console = Console()
+
+
+def data_make_lock(
+    kind: LockData,
+    *,
+    out: FilePath,
+    horizon: int = 100,
+    size: int = 500_000,
+    seed: int = 0,
+    anti_reward_probability: float = 0.5,
+) -> None:
+    """Make one of the paper's offline datasets for the combination lock, on disk.
+
+    Args:
+        kind: Optimal occupancy (random actions) or optimal trajectory (nearly all good ones).
+        out: New directory for the dataset; about 1 KB a transition at horizon 100.
+        horizon: Number of digits of the lock.
+        size: Number of transitions.
+        seed: Chooses the lock and the data; a run needs the same seed to be on the same lock.
+        anti_reward_probability: Chance that a fall pays 0.1.
+    """
+    check_free(out)  # before the data is made, which takes a while
+    spec = LockSpec(
+        horizon=horizon, anti_reward_probability=anti_reward_probability, instance_seed=seed
+    )
+    with progress_bar(f"optimal {kind} data", horizon) as update:
+        lock_dataset(spec, kind, size, seed, lambda h: update(h + 1)).save(out)
+    data_show(out)
 
 
 def data_make_montezuma(
@@ -46,11 +78,11 @@ def data_make_montezuma(
     """Make the recordings of all three Montezuma datasets from nothing: search, play, hash.
 
     Takes about an hour on one core for 100,000 transitions, and can be interrupted: episodes are
-    kept one by one in OUT.recording, and the same command goes on from there.
+    kept one by one in OUT.recording, and the same command continues from there.
 
     Args:
         out: New directory for the recordings; render them with `hyq data render montezuma`.
-        size: Transitions in each dataset; the offline methods of the paper use 1,000,000.
+        size: Transitions in each dataset; the offline algorithms of the paper use 1,000,000.
         seed: Chooses the games and the expert's imagination; another seed gives other episodes.
         search_seeds: A path is searched with each of these seeds; the expert follows them in turn.
         target: Points at which a search ends.
@@ -60,23 +92,15 @@ def data_make_montezuma(
         raise HyqError(f"size must be at least 2, got {size}")
     if target < 100 or not search_seeds:
         raise HyqError("give a search seed, and a target of at least the first key's 100 points")
-    if out.exists():
-        raise HyqError(f"{out} exists already: choose another path, or remove it first")
+    check_free(out)
     work = out.with_name(f"{out.name}.recording")
     paths = [_path(work, chosen, target, budget) for chosen in search_seeds]
-    expert = []
-    with _bar("expert", size) as advance:
-        routes = [Route(path) for path in paths]
-        # Episodes along other paths, or with another seed, are kept apart.
-        recipe = "-".join(map(str, ("expert", seed, target, budget, *search_seeds)))
-        for recording, _ in record_expert(routes, size, seed, work / recipe):
-            expert.append(recording)
-            advance(len(recording.actions))
-    with _bar("random", size - size // 2) as advance:
-        random = []
-        for recording in record_random(size - size // 2, seed):
-            random.append(recording)
-            advance(len(recording.actions))
+    routes = [Route(path) for path in paths]
+    # Episodes along other paths, or with another seed, are kept apart.
+    recipe = "-".join(map(str, ("expert", seed, target, budget, *search_seeds)))
+    episodes = (episode for episode, _ in record_expert(routes, size, seed, work / recipe))
+    expert = _recorded("expert", episodes, size)
+    random = _recorded("random", record_random(size - size // 2, seed), size - size // 2)
     manifest = {
         "size": size,
         "seed": seed,
@@ -84,8 +108,8 @@ def data_make_montezuma(
         "target": target,
         "budget": budget,
     }
-    with _bar("hashing the pictures", size + size - size // 2) as advance:
-        finish(paths, expert, random, manifest, advance).save(out)
+    with progress_bar("hashing the images", size + size - size // 2) as update:
+        finish(paths, expert, random, manifest, lambda rows: update(advance=rows)).save(out)
     data_show_montezuma(recordings=out)
 
 
@@ -96,11 +120,9 @@ def data_show_montezuma(*, recordings: FilePath = SHIPPED) -> None:
         recordings: Directory of the recordings; by default those that ship with the package.
     """
     source = Recordings.load(recordings)
-    table = Table("", "expert", "random", title=str(recordings), title_justify="left")
-    expert, random = _rows(statistics(source.expert)), _rows(statistics(source.random))
-    for name, value in expert.items():
-        table.add_row(name, value, random[name])
-    console.print(table)
+    expert, random = _facts(statistics(source.expert)), _facts(statistics(source.random))
+    rows = [(name, value, random[name]) for name, value in expert.items()]
+    console.print(TextTable(("", "expert", "random"), rows, str(recordings), left=3).rich())
 
 
 def data_render_montezuma(kind: MontezumaData, *, out: FilePath, recordings: FilePath) -> None:
@@ -112,8 +134,8 @@ def data_render_montezuma(kind: MontezumaData, *, out: FilePath, recordings: Fil
         recordings: Directory that `hyq data make montezuma` made.
     """
     source = Recordings.load(recordings)
-    with _bar(f"rendering {kind}", int(source.manifest["size"])) as advance:
-        source.render(kind, advance).save(out)
+    with progress_bar(f"rendering {kind}", int(source.manifest["size"])) as update:
+        source.render(kind, lambda rows: update(advance=rows)).save(out)
     console.print(f"episodes: {out}")
 
 
@@ -144,24 +166,16 @@ def _announce(seed: int, steps: int, path: Path) -> None:
     console.print(f"seed {seed}: {path.score:,} points after {steps:,} steps", highlight=False)
 
 
-@contextmanager
-def _bar(label: str, total: int) -> Iterator["_Advance"]:
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed:,}"))
-    with Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=console) as bar:
-        yield _Advance(bar, label, total)
+def _recorded(label: str, episodes: Iterable[Recording], size: int) -> list[Recording]:
+    recorded = []
+    with progress_bar(label, size) as update:
+        for episode in episodes:
+            recorded.append(episode)
+            update(advance=len(episode.actions))
+    return recorded
 
 
-class _Advance:
-    """Moves one bar on by what it is called with."""
-
-    def __init__(self, bar: Progress, label: str, total: int) -> None:
-        self._bar, self._task = bar, bar.add_task(label, total=total)
-
-    def __call__(self, count: int) -> None:
-        self._bar.advance(self._task, count)
-
-
-def _rows(found: Statistics) -> dict[str, str]:
+def _facts(found: Statistics) -> dict[str, str]:
     shares = {f"room {room}": f"{share:.1%}" for room, share in found.room_shares.items()}
     return {
         "episodes": f"{len(found.returns)}",
