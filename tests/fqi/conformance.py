@@ -27,28 +27,28 @@ def check_conformance(
     actions = whole[-1].policy(0, observation)
     assert all(action in env.single_action_space for action in actions)
 
-    _assert_same(whole[-1], deque(make().run(env, offline, Streams(5)), maxlen=1)[0], algorithm)
+    _assert_same(whole[-1], deque(make().run(env, offline, Streams(5)), maxlen=1)[0])
     other = deque(make().run(env, offline, Streams(6)), maxlen=1)[0]
-    assert _bits(other, algorithm) != _bits(whole[-1], algorithm), "the seed changes nothing"
+    assert _bits(other) != _bits(whole[-1]), "the seed changes nothing"
 
     for stop in range(1, iterations):
         head = []
         for step in make().run(env, offline, Streams(5)):
-            head.append(algorithm.snapshot(step.state))
+            head.append(step.state.snapshot())
             if step.iteration == stop:
                 break
         appended = [snapshot.appended for snapshot in head if snapshot.appended]
         restored = algorithm.restore(head[-1].replaced, appended)
         tail = list(make().run(env, offline, Streams(5), restored))
         assert [step.iteration for step in tail] == list(range(stop + 1, iterations + 1))
-        _assert_same(whole[-1], tail[-1], algorithm)
+        _assert_same(whole[-1], tail[-1])
 
 
-def _bits(step: Step[Any], algorithm: Algorithm[Any]) -> dict[str, bytes]:
-    return {k: v.tobytes() for k, v in algorithm.snapshot(step.state).replaced.items()}
+def _bits(step: Step[Any]) -> dict[str, bytes]:
+    return {k: v.tobytes() for k, v in step.state.snapshot().replaced.items()}
 
 
-def _assert_same(one: Step[Any], other: Step[Any], algorithm: Algorithm[Any]) -> None:
-    assert _bits(one, algorithm) == _bits(other, algorithm)
+def _assert_same(one: Step[Any], other: Step[Any]) -> None:
+    assert _bits(one) == _bits(other)
     assert one.online_steps == other.online_steps
     assert dict(one.metrics) == dict(other.metrics)

@@ -126,7 +126,7 @@ def test_arrays_rebuild_the_function() -> None:
     problem, _ = block_problem(rng, np.eye(3))
     family = BlockClass(16, 3)
     fitted = family.fit(problem, family.zero(), rng)
-    again = family.rebuild(fitted.arrays())
+    again = family.zero().with_arrays(fitted.arrays())
     np.testing.assert_array_equal(
         fitted.values(problem.observation), again.values(problem.observation)
     )

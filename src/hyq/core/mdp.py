@@ -31,7 +31,6 @@ class FiniteMDP:
     """d_0, shape (S,)."""
 
     def __post_init__(self) -> None:
-        """Check the arrays against one another and freeze them."""
         for name in ("transition", "reward", "initial"):
             array = np.array(getattr(self, name), dtype=np.float64)
             array.setflags(write=False)

@@ -3,9 +3,7 @@
 import ctypes
 import sys
 
-_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
-"""Names of two of glibc's settings, from its malloc.h."""
-_KEEP = 2**30
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # from glibc's malloc.h
 
 
 def keep_freed_memory() -> None:
@@ -15,9 +13,6 @@ def keep_freed_memory() -> None:
     one out page by page: of a gradient step through convolutions that was a third of the time.
     Where the library is not glibc nothing happens.
     """
-    if sys.platform != "linux":
-        return
-    library = ctypes.CDLL(None)
-    if hasattr(library, "mallopt"):
-        library.mallopt(_MMAP_THRESHOLD, _KEEP)
-        library.mallopt(_TRIM_THRESHOLD, _KEEP)
+    if sys.platform == "linux" and hasattr(library := ctypes.CDLL(None), "mallopt"):
+        library.mallopt(_MMAP_THRESHOLD, 2**30)
+        library.mallopt(_TRIM_THRESHOLD, 2**30)

@@ -30,7 +30,6 @@ class BatchedEnv(gym.vector.VectorEnv[Array, Array, Array]):
     horizon: int
 
     def __init__(self, num_envs: int) -> None:
-        """Set up `num_envs` copies."""
         super().__init__()
         self.num_envs = num_envs
         self.observation_space = batch_space(self.single_observation_space, num_envs)
@@ -90,7 +89,6 @@ class SingleEnv(gym.Env[Array, Any]):
     """A `BatchedEnv` of one copy, as an ordinary Gymnasium environment."""
 
     def __init__(self, batch: BatchedEnv) -> None:
-        """Wrap a batch of exactly one."""
         if batch.num_envs != 1:
             raise ValueError(f"SingleEnv wraps a batch of one, got {batch.num_envs}")
         self.batch = batch

@@ -55,7 +55,6 @@ class LockSpec:
     """Chooses the good actions."""
 
     def __post_init__(self) -> None:
-        """Validate the parameters."""
         if self.horizon < 1 or self.actions < 2:
             raise HyqError(
                 f"a lock needs horizon >= 1 and at least 2 actions, "
@@ -116,7 +115,6 @@ class CombinationLockVector(BatchedEnv):
     """Many copies of one lock. Its state is the latent state; observations never contain it."""
 
     def __init__(self, num_envs: int = 1, **parameters: Any) -> None:
-        """Build copies of the lock that `LockSpec(**parameters)` describes."""
         self.lock = LockSpec(**parameters)
         self.horizon = self.lock.horizon
         dim = self.lock.observation_dim

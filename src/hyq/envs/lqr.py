@@ -48,18 +48,12 @@ class LinearQuadratic:
     initial_scale: float = 1.0
 
     def __post_init__(self) -> None:
-        """Check shapes and definiteness."""
         n, m = self.control.shape
-        for name, matrix, size in (
-            ("dynamics", self.dynamics, n),
-            ("state_cost", self.state_cost, n),
-            ("action_cost", self.action_cost, m),
-        ):
-            if matrix.shape != (size, size):
-                raise HyqError(f"{name} must have shape {(size, size)}, got {matrix.shape}")
-        if not np.allclose(self.state_cost, self.state_cost.T) or not np.allclose(
-            self.action_cost, self.action_cost.T
-        ):
+        for name, size in (("dynamics", n), ("state_cost", n), ("action_cost", m)):
+            shape = getattr(self, name).shape
+            if shape != (size, size):
+                raise HyqError(f"{name} must have shape {(size, size)}, got {shape}")
+        if not all(np.allclose(cost, cost.T) for cost in (self.state_cost, self.action_cost)):
             raise HyqError("state_cost and action_cost must be symmetric")
         if np.linalg.eigvalsh(self.action_cost).min() <= 0:
             raise HyqError("action_cost must be positive definite: raise its smallest eigenvalue")
@@ -113,35 +107,16 @@ class LinearQuadratic:
         solution = self.riccati()
         return -self._expected_initial(solution.cost[0]) - float(solution.constant[0])
 
-    def policy_value(self, gain: FloatArray, offset: FloatArray | None = None) -> float:
-        """Return V^pi of u = -gain_h x + offset_h; shapes (H, m, n) and (H, m).
-
-        The value stays quadratic, V^pi_h(x) = -(x' cost x + 2 slope' x + constant), and is carried
-        backwards through the closed loop.
-        """
+    def policy_value(self, gain: FloatArray) -> float:
+        """Return V^pi of u = -gain_h x, gain of shape (H, m, n)."""
         n, m = self.control.shape
-        shift = np.zeros((self.horizon, m)) if offset is None else offset
-        if gain.shape != (self.horizon, m, n) or shift.shape != (self.horizon, m):
-            raise HyqError(
-                f"gain and offset must have shapes {(self.horizon, m, n)} and {(self.horizon, m)}, "
-                f"got {gain.shape} and {shift.shape}"
-            )
-        cost, slope, constant = np.zeros((n, n)), np.zeros(n), 0.0
-        for h in reversed(range(self.horizon)):
-            closed_loop = self.dynamics - self.control @ gain[h]
-            drift = self.control @ shift[h]
-            constant += float(
-                drift @ cost @ drift
-                + 2.0 * slope @ drift
-                + shift[h] @ self.action_cost @ shift[h]
-                + self.noise_scale**2 * np.trace(cost)
-            )
-            slope = closed_loop.T @ (slope + cost @ drift) - gain[h].T @ self.action_cost @ shift[h]
-            cost = (
-                self.state_cost
-                + gain[h].T @ self.action_cost @ gain[h]
-                + closed_loop.T @ cost @ closed_loop
-            )
+        if gain.shape != (self.horizon, m, n):
+            raise HyqError(f"gain must have shape {(self.horizon, m, n)}, got {gain.shape}")
+        cost, constant = np.zeros((n, n)), 0.0
+        for k in gain[::-1]:
+            closed_loop = self.dynamics - self.control @ k
+            constant += self.noise_scale**2 * float(np.trace(cost))
+            cost = self.state_cost + k.T @ self.action_cost @ k + closed_loop.T @ cost @ closed_loop
         return -self._expected_initial(cost) - constant
 
     def _expected_initial(self, cost: FloatArray) -> float:
@@ -152,7 +127,6 @@ class LQREnv(BatchedEnv):
     """Copies of a regulator; the observation is the state x."""
 
     def __init__(self, num_envs: int, system: LinearQuadratic) -> None:
-        """Simulate `system`."""
         n, m = system.control.shape
         self.system = system
         self.horizon = system.horizon
@@ -161,9 +135,8 @@ class LQREnv(BatchedEnv):
         super().__init__(num_envs)
 
     def _initial_state(self, count: int) -> Array:
-        return self.system.initial_scale * self.np_random.standard_normal(
-            (count, len(self.system.dynamics))
-        )
+        shape = (count, len(self.system.dynamics))
+        return self.system.initial_scale * self.np_random.standard_normal(shape)
 
     def _advance(self, state: Array, action: Array, h: IntArray) -> tuple[Array, FloatArray]:
         system = self.system

@@ -109,7 +109,6 @@ class Montezuma(gym.Env[Frame, np.int64]):
     def __init__(
         self, stack: int = 4, step_limit: int = STEP_LIMIT, render_mode: str | None = None
     ) -> None:
-        """Start an emulator; `reset` starts the game."""
         _check_at_least_one(stack=stack, step_limit=step_limit)
         if render_mode not in (None, *self.metadata["render_modes"]):
             raise HyqError(f"render_mode must be 'rgb_array' or None, got {render_mode!r}")
@@ -194,7 +193,6 @@ class MontezumaVector(gym.vector.VectorEnv[Array, Array, Array]):
     def __init__(
         self, num_envs: int, stack: int = 4, step_limit: int = STEP_LIMIT, num_threads: int = 0
     ) -> None:
-        """Start `num_envs` emulators on `num_threads` threads, 0 for as many as there are cores."""
         super().__init__()
         _check_at_least_one(num_envs=num_envs, stack=stack, step_limit=step_limit)
         self.num_envs = num_envs

@@ -53,17 +53,10 @@ def space_from_json(about: Mapping[str, Any]) -> gym.Space[Any]:
 def _bound(bound: Any) -> Any:
     """Return a bound as JSON holds it, which has no infinity."""
     values = np.asarray(bound, np.float64)
-    if (values == values.flat[0]).all():
-        return _text(float(values.flat[0]))
-    return (
-        [_text(v) for v in values.reshape(-1).tolist()]
-        if values.ndim == 1
-        else [_bound(row) if row.ndim else _text(float(row)) for row in values]
-    )
-
-
-def _text(value: float) -> float | str:
-    return value if np.isfinite(value) else ("inf" if value > 0 else "-inf")
+    if values.ndim and not (values == values.flat[0]).all():
+        return [_bound(part) for part in values]
+    value = float(values.flat[0])
+    return value if np.isfinite(value) else str(value)
 
 
 def _number(bound: Any) -> Any:

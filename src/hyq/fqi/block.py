@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
-from hyq.core.choices import check_choices
+from hyq.core.settings import check_choices
 from hyq.core.types import Array, FloatArray, IntArray
 from hyq.fqi.classes import DiscreteValueFunction, Regression
 from hyq.fqi.targets import softmax
@@ -51,7 +51,11 @@ class BlockFunction(DiscreteValueFunction):
     def arrays(self) -> Mapping[str, Array]:
         """Return the parameters."""
         hard = np.array([self.encoding == "hard"])
-        return {"encoder": self.encoder, "bias": self.bias, "head": self.head, "hard": hard}
+        return {**super().arrays(), "hard": hard}
+
+    def with_arrays(self, arrays: Mapping[str, Array]) -> "BlockFunction":
+        """Return the function with these parameters and the same encoding."""
+        return super().with_arrays({n: array for n, array in arrays.items() if n != "hard"})
 
 
 @dataclass(frozen=True)
@@ -75,7 +79,6 @@ class BlockClass:
     """Iterations of L-BFGS."""
 
     def __post_init__(self) -> None:
-        """Validate the encoding."""
         check_choices(self)
 
     def zero(self) -> BlockFunction:
@@ -86,10 +89,6 @@ class BlockClass:
             np.zeros((self.latents, self.actions), np.float32),
             self.encoding,
         )
-
-    def rebuild(self, arrays: Mapping[str, Array]) -> BlockFunction:
-        """Return the function with these parameters."""
-        return BlockFunction(arrays["encoder"], arrays["bias"], arrays["head"], self.encoding)
 
     def fit(
         self, problem: Regression, start: BlockFunction, rng: np.random.Generator

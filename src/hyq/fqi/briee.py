@@ -26,16 +26,16 @@ import numpy as np
 from numpy.random import Generator
 from scipy.optimize import minimize
 
-from hyq.core.choices import check_choices
 from hyq.core.errors import HyqError
 from hyq.core.seeding import Streams
+from hyq.core.settings import check_choices, check_positive, check_range
 from hyq.core.types import Array, FloatArray, IntArray, Transitions
 from hyq.data.dataset import Dataset
 from hyq.data.online import Batch, OnlineStore
-from hyq.fqi.base import Snapshot, Step
+from hyq.fqi.base import Step
 from hyq.fqi.block import Encoding
 from hyq.fqi.classes import DiscreteValueFunction, GreedyPolicy, num_actions
-from hyq.fqi.hyq_fqi import HyQState, restore
+from hyq.fqi.hyq_fqi import HyQState
 from hyq.fqi.rollout import Policy, VectorEnv, lockstep, uniform_actions
 from hyq.fqi.targets import softmax
 
@@ -73,13 +73,10 @@ class BRIEEConfig:
     v_max: float = 1.0
 
     def __post_init__(self) -> None:
-        """Validate the settings."""
-        positive = ("iterations", "latents", "discriminators", "ridge", "lambda_", "v_max")
         for name, value in vars(self).items():
-            if name in positive and not value > 0:
-                raise HyqError(f"{name} must be positive, got {value}")
-            if name != "encoding" and not value >= 0:
-                raise HyqError(f"{name} must not be negative, got {value}")
+            if name != "encoding":
+                check_range(name, value, 0)
+        check_positive(self, "iterations", "latents", "discriminators", "ridge", "lambda_", "v_max")
         check_choices(self)
 
 
@@ -111,10 +108,6 @@ class OptimisticQ(DiscreteValueFunction):
         """Return Q_h(s, a) for every action."""
         code = self.code(observation)
         return code @ self.weights.T + self.bonus(code)
-
-    def arrays(self) -> Arrays:
-        """Return all but the settings."""
-        return {name: array for name, array in vars(self).items() if name != "config"}
 
 
 def collect(env: VectorEnv, policy: Policy, horizon: int, streams: Streams) -> tuple[Batch, int]:
@@ -364,13 +357,12 @@ class BRIEE:
                 seconds=dict(zip(("collect", "represent", "plan"), np.diff(clock), strict=True)),
             )
 
-    def snapshot(self, state: BRIEEState) -> Snapshot:
-        """Keep the functions and counters; append the newest batch."""
-        return state.snapshot()
-
     def restore(self, replaced: Arrays, appended: Sequence[Arrays]) -> BRIEEState:
         """Rebuild functions, counters and the online store."""
-        return restore(lambda arrays: OptimisticQ(**arrays, config=self.config), replaced, appended)
+        empty = np.zeros(0)
+        return HyQState.restore(
+            OptimisticQ(empty, empty, empty, empty, self.config), replaced, appended
+        )
 
 
 def _ignorance(env: VectorEnv, config: BRIEEConfig) -> OptimisticQ:

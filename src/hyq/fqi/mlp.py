@@ -9,6 +9,7 @@ from torch import Tensor
 
 from hyq.core.errors import HyqError
 from hyq.core.seeding import torch_seed
+from hyq.core.settings import check_positive
 from hyq.core.types import Array, FloatArray
 from hyq.ensembles import Ensemble
 from hyq.fqi.classes import DiscreteValueFunction, Regression
@@ -44,9 +45,13 @@ class MLPFunction(DiscreteValueFunction):
             named |= {f"kernel_{i}": weight, f"bias_{i}": bias}
         return named
 
+    def with_arrays(self, arrays: Mapping[str, Array]) -> "MLPFunction":
+        """Undo `arrays`."""
+        return self.rebuild(arrays)
+
     @classmethod
     def rebuild(cls, arrays: Mapping[str, Array]) -> "MLPFunction":
-        """Undo `arrays`."""
+        """Make the function with these parameters, of any shape."""
         low, high = arrays["range"].tolist()
         count = len(arrays) // 2
         layers = tuple((arrays[f"kernel_{i}"], arrays[f"bias_{i}"]) for i in range(count))
@@ -71,9 +76,7 @@ class MLPClass:
     """[0, V_max] of the paper's classes: values outside are clipped when read."""
 
     def __post_init__(self) -> None:
-        """Validate the settings."""
-        if self.updates < 1 or self.batch_size < 1 or not self.learning_rate > 0:
-            raise HyqError("updates, batch_size and learning_rate must be positive")
+        check_positive(self, "updates", "batch_size", "learning_rate")
         if not self.value_range[0] <= 0.0 <= self.value_range[1]:
             raise HyqError(f"value_range must contain zero, got {self.value_range}")
 
@@ -107,10 +110,6 @@ class MLPClass:
             squared_loss(error).mean().backward()  # type: ignore[no-untyped-call]
             optimizer.step()
         return member_functions(network, self.value_range)[0]
-
-    def rebuild(self, arrays: Mapping[str, Array]) -> MLPFunction:
-        """Take weights and biases back."""
-        return MLPFunction.rebuild(arrays)
 
 
 def member_functions(

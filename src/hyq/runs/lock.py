@@ -106,9 +106,9 @@ def _run(
                         )
                     },
                 }
-                directory.finish(summary, algorithm.snapshot(step.state))
+                directory.finish(summary, step.state.snapshot())
             else:
-                snapshot = algorithm.snapshot(step.state)
+                snapshot = step.state.snapshot()
                 save_state(directory.checkpoint, snapshot, step.iteration, elapsed)
             yield Progress(row, summary)
             if summary:
