@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 
 from hyq.core.seeding import Streams
+from hyq.core.types import FloatArray
 from hyq.data.dataset import Dataset
 from hyq.fqi.base import Algorithm, Step
-from hyq.fqi.rollout import VectorEnv
+from hyq.fqi.rollout import Policy, VectorEnv, lockstep
 
 
 def check_conformance(
@@ -52,3 +53,11 @@ def _assert_same(one: Step[Any], other: Step[Any]) -> None:
     assert _bits(one) == _bits(other)
     assert one.online_steps == other.online_steps
     assert dict(one.metrics) == dict(other.metrics)
+
+
+def returns(env: VectorEnv, policy: Policy, steps: int, seed: int) -> FloatArray:
+    """Play one episode in every environment and return the sum of rewards of each."""
+    total = np.zeros(env.num_envs)
+    for rows, running in lockstep(env, policy, steps, seed):
+        total[running] += rows.reward
+    return total

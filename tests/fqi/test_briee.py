@@ -33,8 +33,7 @@ from hyq.fqi.briee import (
     worst_discriminator,
 )
 from hyq.fqi.classes import GreedyPolicy
-from hyq.fqi.rollout import returns
-from tests.fqi.conformance import check_conformance
+from tests.fqi.conformance import check_conformance, returns
 
 LOCK = LockSpec(horizon=6, actions=4, instance_seed=1)
 

@@ -20,8 +20,8 @@ from hyq.fqi.base import Step
 from hyq.fqi.classes import DiscreteValueFunction, GreedyPolicy
 from hyq.fqi.cql import CQL, CQLConfig, cql_terms
 from hyq.fqi.networks import NetworkState, StepNetworks
-from hyq.fqi.rollout import VectorEnv, returns
-from tests.fqi.conformance import check_conformance
+from hyq.fqi.rollout import VectorEnv
+from tests.fqi.conformance import check_conformance, returns
 
 LOCK = LockSpec(horizon=6, actions=4, instance_seed=1)
 

@@ -27,9 +27,8 @@ from hyq.fqi.hyq_fqi import (
     fitted_q_iteration,
     online_residual,
 )
-from hyq.fqi.rollout import returns
 from hyq.fqi.tabular import TabularClass, TabularFunction
-from tests.fqi.conformance import check_conformance
+from tests.fqi.conformance import check_conformance, returns
 
 LOCK = LockSpec(horizon=6, actions=4, instance_seed=1)
 

@@ -23,6 +23,14 @@ from hyq.fqi.linear import (
 )
 
 
+def box(low: FloatArray, high: FloatArray) -> Polytope:
+    """Return {low <= a <= high}."""
+    identity = np.eye(len(low))
+    inequality = np.concatenate([identity, -identity])
+    bounds = np.concatenate([high, -low])
+    return Polytope(inequality, bounds, np.zeros((0, len(low))), np.zeros(0))
+
+
 def random_problem(
     seed: int, rows: int, dimension: int, rank: int
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
@@ -148,10 +156,10 @@ def vertices(polytope: Polytope) -> FloatArray:
 def random_polytope(seed: int) -> Polytope:
     """Cut a box in R^3 by random half-spaces and one plane, all around the origin."""
     rng = np.random.default_rng(seed)
-    box = Polytope.box(-np.ones(3), np.ones(3))
+    cube = box(-np.ones(3), np.ones(3))
     return Polytope(
-        np.concatenate([box.inequality, rng.normal(size=(4, 3))]),
-        np.concatenate([box.inequality_bound, np.full(4, 0.7)]),
+        np.concatenate([cube.inequality, rng.normal(size=(4, 3))]),
+        np.concatenate([cube.inequality_bound, np.full(4, 0.7)]),
         rng.normal(size=(1, 3)),
         np.zeros(1),
     )
@@ -161,7 +169,7 @@ def random_polytope(seed: int) -> Polytope:
     "polytope",
     [
         Polytope.simplex(4),
-        Polytope.box(np.array([-1.0, 0.0, 2.0]), np.array([1.0, 0.5, 3.0])),
+        box(np.array([-1.0, 0.0, 2.0]), np.array([1.0, 0.5, 3.0])),
         *(random_polytope(seed) for seed in range(5)),
     ],
 )

@@ -91,9 +91,8 @@ class FiniteMDP:
 
         `f_next` has shape (S, A); None stands for f_H = 0.
         """
-        if f_next is None:
-            return self._backup(h, np.zeros(self.states))
-        return self._backup(h, f_next.max(axis=-1))
+        value = np.zeros(self.states) if f_next is None else f_next.max(axis=-1)
+        return self._backup(h, value)
 
     def optimal_q(self) -> FloatArray:
         """Return Q*, shape (H, S, A)."""

@@ -20,7 +20,7 @@ from hyq.envs.batched import BatchedEnv, single
 
 @dataclass(frozen=True, eq=False)
 class RiccatiSolution:
-    """The optimal value V*_h(x) = -(x' cost_h x + constant_h) and policy u = -gain_h x."""
+    """A policy u = -gain_h x and its value V_h(x) = -(x' cost_h x + constant_h)."""
 
     cost: FloatArray
     """Shape (H + 1, n, n); the last is zero."""
@@ -84,43 +84,33 @@ class LinearQuadratic:
             noise_scale=noise_scale,
         )
 
-    def riccati(self) -> RiccatiSolution:
-        """Solve for the optimal policy and its value by the backward Riccati recursion."""
+    def riccati(self, gain: FloatArray | None = None) -> RiccatiSolution:
+        """Evaluate u = -gain_h x backwards, or without a gain find the best one on the way."""
         n, m = self.control.shape
-        cost = np.zeros((self.horizon + 1, n, n))
-        constant = np.zeros(self.horizon + 1)
-        gain = np.zeros((self.horizon, m, n))
+        if gain is not None and gain.shape != (self.horizon, m, n):
+            raise HyqError(f"gain must have shape {(self.horizon, m, n)}, got {gain.shape}")
+        cost, constant = np.zeros((self.horizon + 1, n, n)), np.zeros(self.horizon + 1)
+        gains = np.zeros((self.horizon, m, n)) if gain is None else gain
         for h in reversed(range(self.horizon)):
             after = cost[h + 1]
-            through_control = self.control.T @ after
-            gain[h] = np.linalg.solve(
-                self.action_cost + through_control @ self.control, through_control @ self.dynamics
-            )
-            closed_loop = self.dynamics - self.control @ gain[h]
-            cost[h] = self.state_cost + self.dynamics.T @ after @ closed_loop
-            cost[h] = (cost[h] + cost[h].T) / 2
+            if gain is None:
+                through = self.control.T @ after
+                curvature = self.action_cost + through @ self.control
+                gains[h] = np.linalg.solve(curvature, through @ self.dynamics)
+            closed_loop = self.dynamics - self.control @ gains[h]
+            acting = gains[h].T @ self.action_cost @ gains[h]
+            cost[h] = self.state_cost + acting + closed_loop.T @ after @ closed_loop
             constant[h] = constant[h + 1] + self.noise_scale**2 * np.trace(after)
-        return RiccatiSolution(cost=cost, constant=constant, gain=gain)
+        return RiccatiSolution(cost=cost, constant=constant, gain=gains)
+
+    def policy_value(self, gain: FloatArray | None = None) -> float:
+        """Return V^pi = E_{x ~ d_0} V^pi_0(x) of u = -gain_h x, shape (H, m, n)."""
+        found = self.riccati(gain)
+        return -float(self.initial_scale**2 * np.trace(found.cost[0]) + found.constant[0])
 
     def optimal_value(self) -> float:
-        """Return V* = E_{x ~ d_0} V*_0(x)."""
-        solution = self.riccati()
-        return -self._expected_initial(solution.cost[0]) - float(solution.constant[0])
-
-    def policy_value(self, gain: FloatArray) -> float:
-        """Return V^pi of u = -gain_h x, gain of shape (H, m, n)."""
-        n, m = self.control.shape
-        if gain.shape != (self.horizon, m, n):
-            raise HyqError(f"gain must have shape {(self.horizon, m, n)}, got {gain.shape}")
-        cost, constant = np.zeros((n, n)), 0.0
-        for k in gain[::-1]:
-            closed_loop = self.dynamics - self.control @ k
-            constant += self.noise_scale**2 * float(np.trace(cost))
-            cost = self.state_cost + k.T @ self.action_cost @ k + closed_loop.T @ cost @ closed_loop
-        return -self._expected_initial(cost) - constant
-
-    def _expected_initial(self, cost: FloatArray) -> float:
-        return self.initial_scale**2 * float(np.trace(cost))
+        """Return V*."""
+        return self.policy_value()
 
 
 class LQREnv(BatchedEnv):

@@ -25,6 +25,7 @@ from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
 from hyq.core.errors import HyqError
+from hyq.core.settings import check_range
 from hyq.core.types import Array, FloatArray
 
 GAME = "montezuma_revenge"
@@ -109,7 +110,8 @@ class Montezuma(gym.Env[Frame, np.int64]):
     def __init__(
         self, stack: int = 4, step_limit: int = STEP_LIMIT, render_mode: str | None = None
     ) -> None:
-        _check_at_least_one(stack=stack, step_limit=step_limit)
+        check_range("stack", stack, 1)
+        check_range("step_limit", step_limit, 1)
         if render_mode not in (None, *self.metadata["render_modes"]):
             raise HyqError(f"render_mode must be 'rgb_array' or None, got {render_mode!r}")
         self.render_mode = render_mode
@@ -194,7 +196,9 @@ class MontezumaVector(gym.vector.VectorEnv[Array, Array, Array]):
         self, num_envs: int, stack: int = 4, step_limit: int = STEP_LIMIT, num_threads: int = 0
     ) -> None:
         super().__init__()
-        _check_at_least_one(num_envs=num_envs, stack=stack, step_limit=step_limit)
+        check_range("num_envs", num_envs, 1)
+        check_range("stack", stack, 1)
+        check_range("step_limit", step_limit, 1)
         self.num_envs = num_envs
         self._games = AtariVectorEnv(
             GAME,
@@ -298,12 +302,6 @@ _NO_SEED = -1
 
 def _drawn_seed(rng: np.random.Generator) -> int:
     return int(rng.integers(2**31))
-
-
-def _check_at_least_one(**numbers: int) -> None:
-    for name, number in numbers.items():
-        if number < 1:
-            raise HyqError(f"{name} must be at least 1, got {number}")
 
 
 def _area_taps(source: int, target: int) -> tuple[NDArray[np.int64], NDArray[np.float32]]:

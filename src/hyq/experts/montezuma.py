@@ -20,16 +20,8 @@ from ale_py import ALEInterface
 from numpy.typing import NDArray
 
 from hyq.core.seeding import Streams
-from hyq.envs.montezuma import (
-    DYING,
-    JOYSTICK,
-    NOOP,
-    SPARE_LIVES,
-    STEP_LIMIT,
-    STICKINESS,
-    WITHOUT_FIRE,
-    emulator,
-)
+from hyq.envs import montezuma as mr
+from hyq.envs.montezuma import NOOP, emulator
 from hyq.experts.montezuma_planning import (
     DEAD,
     Forecast,
@@ -76,11 +68,11 @@ class MontezumaExpert:
     def act(self, game: ALEInterface, score: int, previous: int) -> int:
         """Choose an action for the present state of `game`, which is read and not changed."""
         ram = game.getRAM()
-        lives = int(ram[SPARE_LIVES])
-        if lives != self._lives or ram[DYING]:
+        lives = int(ram[mr.SPARE_LIVES])
+        if lives != self._lives or ram[mr.DYING]:
             self._plan, self._committed, self._lives = [], 0, lives
             self._furthest, self._stalled = DEAD, 0
-        if ram[DYING]:
+        if ram[mr.DYING]:
             return NOOP
         progress, nearest = self._route.locate(ram, score)
         self._stalled += 1
@@ -88,7 +80,7 @@ class MontezumaExpert:
             self._furthest, self._stalled = progress, 0
         moment = Moment(game.cloneState(), score, lives, previous, progress, nearest)
         self._on_track = bool(self._plan) and (
-            memory_without(game, JOYSTICK) == memory_without(self._shadow, JOYSTICK)
+            memory_without(game, mr.JOYSTICK) == memory_without(self._shadow, mr.JOYSTICK)
         )
         if not self._keeps_plan(moment):
             self._plan, self._expected_progress = self._replan(moment)
@@ -131,7 +123,7 @@ class MontezumaExpert:
             self._shadow.restoreState(moment.state)
         self._shadow.act(action)
         next_action = self._plan[0] if self._plan else NOOP
-        for simpler in (NOOP, WITHOUT_FIRE.get(action, action)):
+        for simpler in (NOOP, mr.WITHOUT_FIRE.get(action, action)):
             if simpler == action:
                 return action
             if self._imagine.same(moment, action, simpler, next_action):
@@ -295,13 +287,13 @@ class Recording:
 
 
 def play_episode(
-    route: Route, game_seed: int, expert_seed: int, limit: int = STEP_LIMIT
+    route: Route, game_seed: int, expert_seed: int, limit: int = mr.STEP_LIMIT
 ) -> tuple[Recording, int]:
     """Let the expert play one game until its route's score, game over or `limit` steps.
 
     Returns the episode and its score.
     """
-    game = emulator(game_seed, stickiness=STICKINESS)
+    game = emulator(game_seed, stickiness=mr.STICKINESS)
     expert = MontezumaExpert(route, expert_seed)
     actions: Plan = []
     score = 0

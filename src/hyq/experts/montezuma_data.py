@@ -12,7 +12,7 @@ of what was recorded, and keeps it in a cache.
 import hashlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path as FilePath
 from typing import Any, Literal
@@ -28,7 +28,6 @@ from hyq.core.errors import HyqError
 from hyq.core.files import file_digest, locked, new_directory, read_json, write_json
 from hyq.core.seeding import Streams
 from hyq.data.columns import FORMAT as DATASET_FORMAT
-from hyq.data.columns import only_column
 from hyq.data.dataset import Dataset, Episode
 from hyq.envs.montezuma import ACTIONS, SIDE, STEP_LIMIT, STICKINESS, Montezuma, emulator
 from hyq.experts.montezuma import Recording, play_episode
@@ -259,29 +258,15 @@ def finish(
     manifest: Mapping[str, Any],
     progress: Count = _ignore,
 ) -> Recordings:
-    """Render every episode once to learn the hashes of the three datasets."""
-    contents = {kind: hashlib.sha256() for kind in EXPERT_PERCENT}
-    size = int(manifest["size"])
-    shares = {kind: size * percent // 100 for kind, percent in EXPERT_PERCENT.items()}
-    rests = {kind: size - share for kind, share in shares.items()}
-    for recordings, left in ((expert, shares), (random, rests)):
-        for episode in render(first(recordings, max(left.values())), progress):
-            for kind, total in contents.items():
-                if left[kind] > 0:
-                    add_to_hash(total, _cut(episode, left[kind]))
-                    left[kind] -= len(episode.action)
-    digests = {kind: total.hexdigest() for kind, total in contents.items()}
-    made = {**manifest, "ale_py": ale_py.__version__, "sha256": digests}
-    return Recordings(paths, expert, random, made)
-
-
-def _cut(episode: Episode, steps: int) -> Episode:
-    """Return the first `steps` transitions; what is cut off was not terminated."""
-    if len(episode.action) <= steps:
-        return episode
-    lost = None if episode.life_lost is None else episode.life_lost[:steps]
-    images = only_column(episode.observation)[: steps + 1]
-    return Episode(images, episode.action[:steps], episode.reward[:steps], False, lost)
+    """Render the three datasets to learn their hashes."""
+    made = Recordings(paths, expert, random, {**manifest, "ale_py": ale_py.__version__})
+    digests = {}
+    for kind in EXPERT_PERCENT:
+        total = hashlib.sha256()
+        for episode in render(made.dataset(kind), progress):
+            add_to_hash(total, episode)
+        digests[kind] = total.hexdigest()
+    return replace(made, manifest={**made.manifest, "sha256": digests})
 
 
 def write_path(file: FilePath, path: Path) -> None:

@@ -7,18 +7,8 @@ import numpy as np
 from ale_py import ALEInterface, ALEState
 
 from hyq.core.types import FloatArray
-from hyq.envs.montezuma import (
-    FALLING,
-    FRAME_SKIP,
-    INVENTORY,
-    JOYSTICK,
-    NOOP,
-    ROOM,
-    STICKINESS,
-    X,
-    Y,
-    emulator,
-)
+from hyq.envs import montezuma as mr
+from hyq.envs.montezuma import NOOP, emulator
 from hyq.experts.montezuma_search import DEEP_FALL, MOVES, Path, Ram, lost_life, memories
 
 DEAD = float("-inf")
@@ -43,8 +33,8 @@ class Route:
         places: dict[tuple[int, int, int], list[tuple[int, int, int]]] = {}
         for index in range(len(self.actions) + 1):
             ram = ale.getRAM()
-            chapter = (int(ram[ROOM]), int(ram[INVENTORY]), score)
-            places.setdefault(chapter, []).append((index, int(ram[X]), int(ram[Y])))
+            chapter = (int(ram[mr.ROOM]), int(ram[mr.INVENTORY]), score)
+            places.setdefault(chapter, []).append((index, int(ram[mr.X]), int(ram[mr.Y])))
             if index < len(self.actions):
                 score += ale.act(self.actions[index])
         self._chapters: dict[tuple[int, int, int], FloatArray] = {
@@ -62,11 +52,11 @@ class Route:
         """
         if score >= self.score:
             return len(self) + 5.0, len(self)
-        points = self._chapters.get((int(ram[ROOM]), int(ram[INVENTORY]), score))
+        points = self._chapters.get((int(ram[mr.ROOM]), int(ram[mr.INVENTORY]), score))
         if points is None:
             return -1000.0, 0
         index, x, y = points
-        distance = np.abs(x - float(ram[X])) + 1.5 * np.abs(y - float(ram[Y]))
+        distance = np.abs(x - float(ram[mr.X])) + 1.5 * np.abs(y - float(ram[mr.Y]))
         progress = index - DETOUR_COST * distance
         near = distance <= NEAR
         if near.any():
@@ -143,14 +133,15 @@ class Imagination:
         Compared are an action obeyed at once, one that begins late, and one that lasts into the
         next step; the stick's own position in memory is left out.
         """
-        before, hold = moment.previous, FRAME_SKIP // 2
+        before, hold = moment.previous, mr.FRAME_SKIP // 2
         for late, lasting in ((0, hold), (hold, 0)):
             scripts = [
-                [before] * late + [action] * (FRAME_SKIP - late + lasting) + [next_action] * hold
+                [before] * late + [action] * (mr.FRAME_SKIP - late + lasting) + [next_action] * hold
                 for action in (one, other)
             ]
             one_way, other_way = (
-                list(memories(self._frames, moment.state, script, JOYSTICK)) for script in scripts
+                list(memories(self._frames, moment.state, script, mr.JOYSTICK))
+                for script in scripts
             )
             if one_way != other_way:
                 return False
@@ -172,7 +163,7 @@ class Imagination:
             ram = ale.getRAM()
             if lost_life(ram, moment.lives):
                 return DEAD
-            falling = int(ram[FALLING])
+            falling = int(ram[mr.FALLING])
             if count < len(plan):
                 furthest = max(furthest, self._route.locate(ram, score)[0])
         return furthest
@@ -180,8 +171,8 @@ class Imagination:
     def _sticky_step(self, action: int, held: int) -> tuple[int, int]:
         """Play four frames, each of which may still hold the action before."""
         reward = 0
-        for _ in range(FRAME_SKIP):
-            if self._rng.random() >= STICKINESS:
+        for _ in range(mr.FRAME_SKIP):
+            if self._rng.random() >= mr.STICKINESS:
                 held = action
             reward += self._frames.act(held)
         return reward, held
@@ -236,13 +227,14 @@ class LocalSearch:
                 score += self._ale.act(move)
                 way.append(move)
                 ram = self._ale.getRAM()
-                if lost_life(ram, self._moment.lives) or ram[FALLING] > DEEP_FALL:
+                if lost_life(ram, self._moment.lives) or ram[mr.FALLING] > DEEP_FALL:
                     return len(way) - len(cell.way)
                 self._file(ram, way, score)
         return len(way) - len(cell.way)
 
     def _file(self, ram: Ram, way: Plan, score: int) -> None:
-        key = (int(ram[ROOM]), int(ram[X]) >> 2, int(ram[Y]) >> 2, int(ram[INVENTORY]), score)
+        place = (int(ram[mr.ROOM]), int(ram[mr.X]) >> 2, int(ram[mr.Y]) >> 2)
+        key = (*place, int(ram[mr.INVENTORY]), score)
         known = self._cells.get(key)
         if known is not None and len(way) >= len(known.way):
             return

@@ -17,21 +17,8 @@ from numpy.typing import NDArray
 
 from hyq.core.errors import HyqError
 from hyq.core.seeding import Streams
-from hyq.envs.montezuma import (
-    BUTTON,
-    DYING,
-    FALLING,
-    INVENTORY,
-    JOYSTICK,
-    LEVEL,
-    NOOP,
-    ROOM,
-    SPARE_LIVES,
-    WITHOUT_FIRE,
-    X,
-    Y,
-    emulator,
-)
+from hyq.envs import montezuma as mr
+from hyq.envs.montezuma import NOOP, emulator
 
 Ram = NDArray[np.uint8]
 CellKey = tuple[int, int, int, int, int, int, int]
@@ -117,7 +104,7 @@ class PathSearch:
         cell.disappointments += 1
         ale, trail, length, score, key = self._ale, cell.trail, cell.length, cell.score, cell.key
         ale.restoreState(cell.state)
-        lives = int(ale.getRAM()[SPARE_LIVES])
+        lives = int(ale.getRAM()[mr.SPARE_LIVES])
         segment: list[int] = []
         for action in self._burst():
             score += ale.act(action)
@@ -126,7 +113,7 @@ class PathSearch:
             ram = ale.getRAM()
             if lost_life(ram, lives):
                 return
-            if ram[FALLING] > DEEP_FALL:
+            if ram[mr.FALLING] > DEEP_FALL:
                 continue
             before, key = key, cell_key(ale, ram, score)
             if key != before and self._is_worth_filing(key, length + len(segment)):
@@ -173,15 +160,15 @@ class PathSearch:
 
 def lost_life(ram: Ram, lives: int) -> bool:
     """Say whether a death has begun since there were so many spare lives."""
-    return bool(ram[DYING] or ram[SPARE_LIVES] != lives)
+    return bool(ram[mr.DYING] or ram[mr.SPARE_LIVES] != lives)
 
 
 def cell_key(ale: ALEInterface, ram: Ram, score: int) -> CellKey:
     """Describe where the game is: level, room, place, inventory, score, and the lasers' phase."""
-    room = int(ram[ROOM])
+    room = int(ram[mr.ROOM])
     phase = (ale.getEpisodeFrameNumber() >> 4) & 7 if room in LASER_ROOMS else 0
-    place = (int(ram[X]) >> 3, int(ram[Y]) >> 3)
-    return (int(ram[LEVEL]), room, *place, int(ram[INVENTORY]), score, phase)
+    place = (int(ram[mr.X]) >> 3, int(ram[mr.Y]) >> 3)
+    return (int(ram[mr.LEVEL]), room, *place, int(ram[mr.INVENTORY]), score, phase)
 
 
 def tidied(path: Path, lookahead: int = 20) -> Path:
@@ -198,9 +185,9 @@ def tidied(path: Path, lookahead: int = 20) -> Path:
         ale.act(action)
     for index in reversed(range(len(actions))):
         before, *after = actions[index : index + lookahead]
-        expected = list(memories(ale, states[index], (before, *after), JOYSTICK, BUTTON))
-        for simpler in dict.fromkeys((NOOP, WITHOUT_FIRE.get(before, before))):
-            found = memories(ale, states[index], (simpler, *after), JOYSTICK, BUTTON)
+        expected = list(memories(ale, states[index], (before, *after), mr.JOYSTICK, mr.BUTTON))
+        for simpler in dict.fromkeys((NOOP, mr.WITHOUT_FIRE.get(before, before))):
+            found = memories(ale, states[index], (simpler, *after), mr.JOYSTICK, mr.BUTTON)
             if simpler == before or all(map(bytes.__eq__, found, expected)):
                 actions[index] = simpler
                 break

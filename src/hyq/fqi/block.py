@@ -23,13 +23,20 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
+from scipy.special import softmax
 
 from hyq.core.settings import check_choices
 from hyq.core.types import Array, FloatArray, IntArray
 from hyq.fqi.classes import DiscreteValueFunction, Regression
-from hyq.fqi.targets import softmax
 
 Encoding = Literal["hard", "soft"]
+
+
+def encode(logits: FloatArray, encoding: Encoding) -> FloatArray:
+    """Return the softmax of each row, or its one-hot limit at temperature zero."""
+    if encoding == "hard":
+        return np.eye(logits.shape[1])[logits.argmax(axis=1)]
+    return softmax(logits, axis=1)
 
 
 @dataclass(frozen=True)
@@ -46,7 +53,7 @@ class BlockFunction(DiscreteValueFunction):
         logits = observation @ self.encoder + self.bias
         if self.encoding == "hard":
             return self.head[logits.argmax(axis=1)]
-        return softmax(logits) @ self.head
+        return softmax(logits, axis=1) @ self.head
 
     def arrays(self) -> Mapping[str, Array]:
         """Return the parameters."""
@@ -114,7 +121,7 @@ class BlockClass:
 
         def objective(parameters: FloatArray) -> tuple[float, FloatArray]:
             matrix = parameters.reshape(-1, self.latents).astype(np.float32)
-            code = softmax(x @ matrix[:-1] + matrix[-1])
+            code = softmax(x @ matrix[:-1] + matrix[-1], axis=1)
             head = head_problem.solve(code)
             chosen = head.T[action]
             residual = np.einsum("ij,ij->i", code, chosen) - target
@@ -137,10 +144,7 @@ class BlockClass:
         found = minimize(objective, begin, jac=True, method="L-BFGS-B", options=options)
         matrix = found.x.reshape(-1, self.latents).astype(np.float32)
         logits = x @ matrix[:-1] + matrix[-1]
-        if self.encoding == "hard":
-            code = np.eye(self.latents, dtype=np.float32)[logits.argmax(axis=1)]
-        else:
-            code = softmax(logits)
+        code = encode(logits, self.encoding).astype(np.float32)
         encoder = matrix[:-1] / scale
         return BlockFunction(
             encoder,

@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 from numpy.random import Generator
 from scipy.optimize import minimize
+from scipy.special import softmax
 
 from hyq.core.errors import HyqError
 from hyq.core.seeding import Streams
@@ -33,11 +34,10 @@ from hyq.core.types import Array, FloatArray, IntArray, Transitions
 from hyq.data.dataset import Dataset
 from hyq.data.online import Batch, OnlineStore
 from hyq.fqi.base import Step
-from hyq.fqi.block import Encoding
+from hyq.fqi.block import Encoding, encode
 from hyq.fqi.classes import DiscreteValueFunction, GreedyPolicy, num_actions
 from hyq.fqi.hyq_fqi import HyQState
-from hyq.fqi.rollout import Policy, VectorEnv, lockstep, uniform_actions
-from hyq.fqi.targets import softmax
+from hyq.fqi.rollout import Policy, VectorEnv, lockstep, uniform_from
 
 Arrays = Mapping[str, Array]
 SOLVER: Any = {"method": "L-BFGS-B", "options": {"maxiter": 30, "ftol": 1e-4, "gtol": 1e-4}}
@@ -96,8 +96,7 @@ class OptimisticQ(DiscreteValueFunction):
         """Return softmax(U s), or its one-hot limit at temperature zero."""
         matrix = self.encoder.astype(np.float32)
         logits = (observation @ matrix[:-1] + matrix[-1]).astype(np.float64)
-        hard = np.eye(logits.shape[1])[logits.argmax(axis=1)]
-        return hard if self.config.encoding == "hard" else softmax(logits)
+        return encode(logits, self.config.encoding)
 
     def bonus(self, code: FloatArray) -> FloatArray:
         """Return b(s, a) = min(alpha |phi(s, a)|_{Sigma^-1}, cap) for every action."""
@@ -114,7 +113,8 @@ def collect(env: VectorEnv, policy: Policy, horizon: int, streams: Streams) -> t
     """Roll in to every step, act uniformly there and one step on; count every transition."""
     parts: list[list[Transitions]] = [[] for _ in range(horizon)]
     for depth in range(-1, horizon):  # -1 gives step 0 its second tuple
-        acting = _roll_in(env, policy, depth, streams.generator("uniform-actions", depth))
+        rng = streams.generator("uniform-actions", depth)
+        acting = uniform_from(depth, policy, env, rng)
         seed = streams.integer("roll-in", depth)
         for h, (rows, _) in enumerate(lockstep(env, acting, min(depth + 2, horizon), seed)):
             parts[h].append(rows if h >= depth else rows[:0])
@@ -122,11 +122,6 @@ def collect(env: VectorEnv, policy: Policy, horizon: int, streams: Streams) -> t
         raise HyqError(f"no episode got to step {parts.index([])} of {horizon}: BRIEE needs some")
     samples = env.num_envs * sum(map(len, parts))
     return tuple(Transitions.concatenate(part) for part in parts), samples
-
-
-def _roll_in(env: VectorEnv, policy: Policy, depth: int, rng: Generator) -> Policy:
-    space, count = env.single_action_space, env.num_envs
-    return lambda h, x: policy(h, x) if h < depth else uniform_actions(space, count, rng)
 
 
 def standardise(x: Array) -> tuple[Array, FloatArray, FloatArray]:
@@ -156,7 +151,7 @@ class Rows:
 
     def code(self, encoder: FloatArray) -> FloatArray:
         """Return softmax(U s)."""
-        return softmax((self.x @ encoder.astype(np.float32)).astype(np.float64))
+        return softmax((self.x @ encoder.astype(np.float32)).astype(np.float64), axis=1)
 
     def outcome(self, discriminators: FloatArray) -> FloatArray:
         """Return f(s') = tanh(u . s'), one column each."""

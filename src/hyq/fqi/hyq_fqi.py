@@ -39,8 +39,8 @@ from hyq.fqi.classes import (
     ValueFunction,
     num_actions,
 )
-from hyq.fqi.rollout import Policy, VectorEnv, lockstep, uniform_actions
-from hyq.fqi.targets import optimality_target, td_error
+from hyq.fqi.rollout import VectorEnv, lockstep, uniform_from
+from hyq.fqi.targets import optimality_target
 
 
 @dataclass(frozen=True)
@@ -199,25 +199,14 @@ def collect(
         return (*steps, *[nothing] * (horizon - len(steps))), env.num_envs * len(steps)
     batch, samples = [], 0
     for depth in range(horizon):
-        acting = _uniform_at(depth, policy, env, streams)
+        rng = streams.generator("uniform-action", depth)
+        acting = uniform_from(depth, policy, env, rng)
         steps = [
             rows for rows, _ in lockstep(env, acting, depth + 1, streams.integer("roll-in", depth))
         ]
         batch.append(steps[-1] if len(steps) == depth + 1 else steps[-1][:0])
         samples += env.num_envs * len(steps)
     return tuple(batch), samples
-
-
-def _uniform_at(depth: int, policy: Policy, env: VectorEnv, streams: Streams) -> Policy:
-    """Follow `policy` until step `depth`, and act uniformly there."""
-    rng = streams.generator("uniform-action", depth)
-
-    def act(h: int, observation: Array) -> Array:
-        if h < depth:
-            return policy(h, observation)
-        return uniform_actions(env.single_action_space, env.num_envs, rng)
-
-    return act
 
 
 def fitted_q_iteration(
@@ -252,7 +241,7 @@ def fitted_q_iteration(
         functions[h] = family.fit(problem, functions[source], streams.generator("oracle", h))
         fit_seconds += time.perf_counter() - made
         estimate = functions[h].at(logged.observation, logged.action)
-        squares += float(np.square(td_error(estimate, target[: len(logged)])).sum())
+        squares += float(np.square(estimate - target[: len(logged)]).sum())
         shares.append(float(weight[: len(logged)].sum()))
     share = float(np.mean(shares))
     metrics = {"offline_residual": float(np.sqrt(squares / len(offline)))} if share else {}
@@ -278,6 +267,6 @@ def online_residual(functions: Sequence[ValueFunction], batch: Batch, config: Hy
         next_function = functions[h + 1] if h + 1 < len(functions) else None
         target = regression_target(rows, next_function, config)
         estimate = functions[h].at(rows.observation, rows.action)
-        squares += float(np.square(td_error(estimate, target)).sum())
+        squares += float(np.square(estimate - target).sum())
         count += len(rows)
     return float(np.sqrt(squares / max(count, 1)))

@@ -114,17 +114,6 @@ class Polytope:
         """Return the probability simplex {a >= 0, sum a = 1} in R^size."""
         return cls(-np.eye(size), np.zeros(size), np.ones((1, size)), np.ones(1))
 
-    @classmethod
-    def box(cls, low: FloatArray, high: FloatArray) -> Self:
-        """Return {low <= a <= high}."""
-        identity = np.eye(len(low))
-        return cls(
-            np.concatenate([identity, -identity]),
-            np.concatenate([high, -low]),
-            np.zeros((0, len(low))),
-            np.zeros(0),
-        )
-
     def maximise(self, objective: FloatArray) -> FloatArray:
         """Return argmax_a <objective_i, a> for each row, shape (n, k).
 

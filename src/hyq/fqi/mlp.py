@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from hyq.core.errors import HyqError
 from hyq.core.seeding import torch_seed
@@ -94,8 +93,12 @@ class MLPClass:
         with torch_seed(int(rng.integers(2**31))):
             network = Ensemble(1, self.observation_dimension, self.hidden, self.actions)
         if start.layers[-1][0].any():
-            _copy(start.layers, network)
-        inputs = _flat(problem.observation)
+            with torch.no_grad():
+                for i, (weight, bias) in enumerate(start.layers):
+                    network.weights[i].copy_(torch.tensor(weight))
+                    network.biases[i].copy_(torch.tensor(bias))
+        # A copy, because logged observations are read-only and torch insists on writable memory.
+        inputs = torch.tensor(problem.observation, dtype=torch.float32).flatten(start_dim=1)
         action = torch.as_tensor(problem.action, dtype=torch.int64)
         target = torch.as_tensor(problem.target, dtype=torch.float32)
         cumulative = np.cumsum(problem.weight)
@@ -126,15 +129,3 @@ def member_functions(
         )
         for i in range(network.members)
     )
-
-
-@torch.no_grad()
-def _copy(layers: Layers, network: Ensemble) -> None:
-    for i, (weight, bias) in enumerate(layers):
-        network.weights[i].copy_(torch.tensor(weight))
-        network.biases[i].copy_(torch.tensor(bias))
-
-
-def _flat(observation: Array) -> Tensor:
-    # A copy, because logged observations are read-only and torch insists on writable memory.
-    return torch.from_numpy(np.array(observation, dtype=np.float32)).flatten(start_dim=1)

@@ -84,7 +84,7 @@ def data_make_montezuma(
         "target": target,
         "budget": budget,
     }
-    with _bar("hashing the pictures", size + size - size // 2) as advance:
+    with _bar("hashing the images", 3 * size) as advance:
         finish(paths, expert, random, manifest, advance).save(out)
     data_show_montezuma(recordings=out)
 
