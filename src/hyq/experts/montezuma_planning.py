@@ -48,7 +48,7 @@ class Route:
         """Return how far along the route a state is, and the index of the route's nearest step.
 
         Only steps with the same room, inventory and score count: the route passes some places
-        twice, and standing where it ends before having earned its points is no progress.
+        twice, and standing where it ends before having its points is no progress.
         """
         if score >= self.score:
             return len(self) + 5.0, len(self)
