@@ -133,7 +133,7 @@ def add_to_hash(total: "hashlib._Hash", episode: Episode) -> None:
 def load(name: str, recordings: FilePath = SHIPPED, cache: FilePath | None = None) -> Dataset:
     """Return `montezuma/easy`, `montezuma/medium` or `montezuma/hard`, rendered on first use.
 
-    Rendering takes about a minute; the result is kept in `cache`, by default the directory that
+    Rendering takes a minute or two; the result is kept in `cache`, by default the directory that
     the variable HYQ_CACHE names, or else `~/.cache/hyq`.
     """
     kinds = {f"montezuma/{kind}": kind for kind in EXPERT_PERCENT}
