@@ -24,6 +24,7 @@ from unittest import mock
 import numpy as np
 import torch
 import tyro
+from scipy.special import softmax
 
 from hyq.core.seeding import Streams
 from hyq.core.types import FloatArray
@@ -32,7 +33,6 @@ from hyq.experts.lock import LockData, lock_dataset
 from hyq.fqi import block
 from hyq.fqi.block import BlockClass
 from hyq.fqi.hyq_fqi import HyQ, HyQConfig
-from hyq.fqi.targets import softmax
 
 LOCK = LockSpec(horizon=100)
 
@@ -112,12 +112,11 @@ class CountingSoftmax:
     def __init__(self) -> None:
         self.calls = 0
         self.rows = 0
-        self._softmax = softmax
 
-    def __call__(self, logits: FloatArray) -> FloatArray:
+    def __call__(self, logits: FloatArray, axis: int) -> FloatArray:
         self.calls += 1
         self.rows += len(logits)
-        return self._softmax(logits)
+        return softmax(logits, axis=axis)
 
 
 def main(repeats: int = 5) -> None:

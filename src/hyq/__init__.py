@@ -1,7 +1,7 @@
 """hyq: hybrid reinforcement learning, one policy from logged data and live interaction together.
 
 train: From data and an environment to a policy, in one call.
-resume: Go on with a run that was interrupted.
+resume: Resume a run that was interrupted.
 load: Open saved offline data, or make the dataset of a name.
 Dataset: Logged episodes, or transitions in any order.
 Episode: One logged episode.

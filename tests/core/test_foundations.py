@@ -5,17 +5,17 @@ import os
 import threading
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
 
-from hyq.core.choices import make_whole
 from hyq.core.errors import HyqError
 from hyq.core.files import append_line, locked, new_directory, read_json, write_bytes, write_json
 from hyq.core.images import downsample
 from hyq.core.schedules import PiecewiseLinear
 from hyq.core.seeding import Streams
+from hyq.core.settings import check_choices, check_positive, decode
 
 
 def test_streams_depend_on_seed_and_path_and_nothing_else() -> None:
@@ -185,19 +185,25 @@ def test_a_directory_below_a_file_raises(tmp_path: Path) -> None:
 @dataclass(frozen=True)
 class Counted:
     steps: int = 1
-    share: float = 0.5
-
-    def __post_init__(self) -> None:
-        make_whole(self)
+    kind: Literal["one", "two"] = "one"
 
 
 @pytest.mark.parametrize("given", [1e3, np.float32(1000), np.int64(1000), 1000])
 def test_whole_numbers_may_be_written_in_any_way(given: Any) -> None:
-    steps = Counted(given, 0.25).steps
+    steps = decode(Counted, {"steps": given}).steps
     assert (steps, type(steps)) == (1000, int)
 
 
 @pytest.mark.parametrize("given", [0.5, "1000", float("inf"), float("nan"), None])
 def test_what_is_no_whole_number_raises(given: Any) -> None:
     with pytest.raises(HyqError, match="steps must be a whole number"):
-        Counted(given)
+        decode(Counted, {"steps": given})
+
+
+def test_fields_are_checked_by_choice_and_sign() -> None:
+    check_choices(Counted(kind="two"))
+    check_positive(Counted(), "steps")
+    with pytest.raises(HyqError, match="kind must be one of one, two, got 'three'"):
+        check_choices(Counted(kind="three"))  # type: ignore[arg-type]
+    with pytest.raises(HyqError, match="steps must be positive, got 0"):
+        check_positive(Counted(steps=0), "steps")

@@ -12,7 +12,8 @@ import hyq.envs  # noqa: F401  (registers the environments)
 from hyq.core.errors import HyqError
 from hyq.core.types import IntArray
 from hyq.envs.combination_lock import BAD, CombinationLockVector, LockSpec, lock_parameters
-from hyq.fqi.rollout import lockstep, returns
+from hyq.fqi.rollout import lockstep
+from tests.fqi.conformance import returns
 
 
 def copies(count: int, **parameters: float) -> CombinationLockVector:

@@ -24,61 +24,55 @@ def test_the_scalar_regulator_by_hand() -> None:
     assert scalar().optimal_value() == pytest.approx(-1.75)
 
 
-def test_an_affine_policy_by_hand() -> None:
-    # u_0 = 1, u_1 = 2 whatever x: costs 1 + 1 + E(x + 1 + noise)^2 + 4 = 1 + 1 + (1+1+1/4) + 4.
-    value = scalar().policy_value(np.zeros((2, 1, 1)), np.array([[1.0], [2.0]]))
-    assert value == pytest.approx(-8.25)
+def test_a_linear_policy_by_hand() -> None:
+    # u = -x in both steps, so x_1 is the noise: costs (1 + 1) + 2 * 1/4.
+    assert scalar().policy_value(np.ones((2, 1, 1))) == pytest.approx(-2.5)
 
 
-def simulate(env_seed: int, gain: FloatArray, offset: FloatArray) -> FloatArray:
+def simulate(env_seed: int, gain: FloatArray) -> FloatArray:
     env = make_lqr_vector(COPIES, horizon=4, noise_scale=0.3)
     state, _ = env.reset(seed=env_seed)
     returns = np.zeros(COPIES)
     for h in range(4):
-        state, reward, *_ = env.step(-state @ gain[h].T + offset[h])
+        state, reward, *_ = env.step(-state @ gain[h].T)
         returns += reward
     return returns
 
 
 def test_simulation_matches_the_exact_values() -> None:
     system = make_lqr_vector(1, horizon=4, noise_scale=0.3).system
-    rng = np.random.default_rng(0)
     optimal = system.riccati().gain
-    gain, offset = optimal + 0.2 * rng.standard_normal(optimal.shape), rng.standard_normal((4, 2))
-    zero = np.zeros_like(offset)
+    worse = optimal + 0.2 * np.random.default_rng(0).standard_normal(optimal.shape)
     assert system.policy_value(optimal) == pytest.approx(system.optimal_value(), abs=1e-12)
-    for k, b in ((optimal, zero), (gain, offset)):
-        returns = simulate(1, k, b)
+    for gain in (optimal, worse):
+        returns = simulate(1, gain)
         error = returns.std() / COPIES**0.5
-        assert abs(returns.mean() - system.policy_value(k, b)) < 5 * error
+        assert abs(returns.mean() - system.policy_value(gain)) < 5 * error
 
 
-def test_without_chance_the_value_is_the_return_of_one_trajectory() -> None:
+def test_without_noise_the_value_is_the_return_of_one_trajectory_from_each_axis() -> None:
     rng = np.random.default_rng(0)
     dynamics, control = rng.standard_normal((3, 3)), rng.standard_normal((3, 2))
-    system = LinearQuadratic(
-        dynamics, control, 2 * np.eye(3), 3 * np.eye(2), 4, noise_scale=0.0, initial_scale=0.0
-    )
-    gain, offset = rng.standard_normal((4, 2, 3)), rng.standard_normal((4, 2))
-    x, total = np.zeros(3), 0.0
-    for h in range(4):
-        u = -gain[h] @ x + offset[h]
-        total -= 2 * x @ x + 3 * u @ u
-        x = dynamics @ x + control @ u
-    assert system.policy_value(gain, offset) == pytest.approx(total, rel=1e-12)
+    system = LinearQuadratic(dynamics, control, 2 * np.eye(3), 3 * np.eye(2), 4, noise_scale=0.0)
+    gain, total = rng.standard_normal((4, 2, 3)), 0.0
+    for x in np.eye(3):  # x_0 has the covariance I, and values are quadratic
+        for h in range(4):
+            u = -gain[h] @ x
+            total -= 2 * x @ x + 3 * u @ u
+            x = dynamics @ x + control @ u  # noqa: PLW2901
+    assert system.policy_value(gain) == pytest.approx(total, rel=1e-12)
 
 
-def test_no_affine_policy_found_by_search_beats_riccati() -> None:
+def test_no_linear_policy_found_by_search_beats_riccati() -> None:
     system = make_lqr_vector(1, horizon=2).system
-    shape, size = (2, 2, 3), 12
+    shape = (2, 2, 3)
 
     def cost(parameters: FloatArray) -> float:
-        gain, offset = parameters[:size].reshape(shape), parameters[size:].reshape(2, 2)
-        return -system.policy_value(gain, offset)
+        return -system.policy_value(parameters.reshape(shape))
 
-    found = minimize(cost, np.full(size + 4, 0.3), method="BFGS")
+    found = minimize(cost, np.full(12, 0.3), method="BFGS")
     assert -found.fun == pytest.approx(system.optimal_value(), abs=1e-6)
-    np.testing.assert_allclose(found.x[:size].reshape(shape), system.riccati().gain, atol=1e-3)
+    np.testing.assert_allclose(found.x.reshape(shape), system.riccati().gain, atol=1e-3)
 
 
 def test_malformed_systems_raise() -> None:
@@ -93,5 +87,5 @@ def test_malformed_systems_raise() -> None:
         LinearQuadratic(
             np.eye(2), np.ones((2, 1)), np.triu(np.ones((2, 2))), one, horizon=1, noise_scale=0.0
         )
-    with pytest.raises(HyqError, match="gain and offset must have shapes"):
+    with pytest.raises(HyqError, match="gain must have shape"):
         scalar().policy_value(np.zeros((1, 1, 1)))

@@ -8,7 +8,9 @@ from collections.abc import Iterator
 import gymnasium as gym
 import numpy as np
 import pytest
+import torch
 from gymnasium.utils.env_checker import check_env
+from torch.nn.functional import interpolate
 
 import hyq.envs  # noqa: F401
 from hyq.core.errors import HyqError
@@ -43,6 +45,13 @@ def fingerprint(steps: int = 60) -> str:
     return total.hexdigest()
 
 
+def shows(image: Array, screen: Array) -> bool:
+    """Say whether an image is of a screen, but for what flickers."""
+    pixels = torch.tensor(screen, dtype=torch.float32)[None, None]
+    small = interpolate(pixels, size=image.shape, mode="area")[0, 0].numpy()
+    return bool((np.abs(small - image) < 16).mean() > 0.9)
+
+
 def test_gymnasium_accepts_the_single_environment() -> None:
     check_env(gym.make("hyq/Montezuma-v0").unwrapped, skip_render_check=True)
 
@@ -58,9 +67,12 @@ def test_single_and_vector_agree_through_deaths_and_game_over(games: MontezumaVe
         many, rewards, ended, cut, infos = games.step(actions)
         assert (reward, terminated, truncated) == (rewards[0], ended[0], cut[0])
         assert (info["lives"], info["score"]) == (infos["lives"][0], infos["score"][0])
+        assert single.ale is not None
+        assert single.ale.lives() == info["lives"]
+        assert shows(one[-1], single.ale.getScreenGrayscale()) or terminated
         if ended.any():
             np.testing.assert_array_equal(one, many[0])
-            # Without a seed both emulators go on with their randomness.
+            # Without a seed both emulators continue with their randomness.
             many, infos = games.reset(options={"reset_mask": ended})
         if terminated:
             finished = True

@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 
 from hyq.core.seeding import Streams
+from hyq.core.types import FloatArray
 from hyq.data.dataset import Dataset
 from hyq.fqi.base import Algorithm, Step
-from hyq.fqi.rollout import VectorEnv
+from hyq.fqi.rollout import Policy, VectorEnv, lockstep
 
 
 def check_conformance(
@@ -27,28 +28,36 @@ def check_conformance(
     actions = whole[-1].policy(0, observation)
     assert all(action in env.single_action_space for action in actions)
 
-    _assert_same(whole[-1], deque(make().run(env, offline, Streams(5)), maxlen=1)[0], algorithm)
+    _assert_same(whole[-1], deque(make().run(env, offline, Streams(5)), maxlen=1)[0])
     other = deque(make().run(env, offline, Streams(6)), maxlen=1)[0]
-    assert _bits(other, algorithm) != _bits(whole[-1], algorithm), "the seed changes nothing"
+    assert _bits(other) != _bits(whole[-1]), "the seed changes nothing"
 
     for stop in range(1, iterations):
         head = []
         for step in make().run(env, offline, Streams(5)):
-            head.append(algorithm.snapshot(step.state))
+            head.append(step.state.snapshot())
             if step.iteration == stop:
                 break
         appended = [snapshot.appended for snapshot in head if snapshot.appended]
         restored = algorithm.restore(head[-1].replaced, appended)
         tail = list(make().run(env, offline, Streams(5), restored))
         assert [step.iteration for step in tail] == list(range(stop + 1, iterations + 1))
-        _assert_same(whole[-1], tail[-1], algorithm)
+        _assert_same(whole[-1], tail[-1])
 
 
-def _bits(step: Step[Any], algorithm: Algorithm[Any]) -> dict[str, bytes]:
-    return {k: v.tobytes() for k, v in algorithm.snapshot(step.state).replaced.items()}
+def _bits(step: Step[Any]) -> dict[str, bytes]:
+    return {k: v.tobytes() for k, v in step.state.snapshot().replaced.items()}
 
 
-def _assert_same(one: Step[Any], other: Step[Any], algorithm: Algorithm[Any]) -> None:
-    assert _bits(one, algorithm) == _bits(other, algorithm)
+def _assert_same(one: Step[Any], other: Step[Any]) -> None:
+    assert _bits(one) == _bits(other)
     assert one.online_steps == other.online_steps
     assert dict(one.metrics) == dict(other.metrics)
+
+
+def returns(env: VectorEnv, policy: Policy, steps: int, seed: int) -> FloatArray:
+    """Play one episode in every environment and return the sum of rewards of each."""
+    total = np.zeros(env.num_envs)
+    for rows, running in lockstep(env, policy, steps, seed):
+        total[running] += rows.reward
+    return total

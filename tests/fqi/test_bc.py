@@ -14,9 +14,10 @@ from hyq.envs.combination_lock import BAD, CombinationLockVector, LockSpec, lock
 from hyq.envs.tabular import make_tabular_vector
 from hyq.experts.lock import LockData, lock_dataset
 from hyq.fqi.base import Step
-from hyq.fqi.bc import BC, BCConfig, BCState
+from hyq.fqi.bc import BC, BCConfig
 from hyq.fqi.classes import GreedyPolicy
 from hyq.fqi.mlp import MLPFunction
+from hyq.fqi.networks import NetworkState
 from hyq.fqi.rollout import VectorEnv, lockstep
 from tests.fqi.conformance import check_conformance
 
@@ -27,7 +28,7 @@ def copies(count: int, lock: LockSpec = LOCK) -> CombinationLockVector:
     return CombinationLockVector(count, **lock_parameters(lock))
 
 
-def train(config: BCConfig, env: VectorEnv, data: Dataset, seed: int = 0) -> Step[BCState]:
+def train(config: BCConfig, env: VectorEnv, data: Dataset, seed: int = 0) -> Step[NetworkState]:
     [last] = deque(BC(config).run(env, data, Streams(seed)), maxlen=1)
     return last
 

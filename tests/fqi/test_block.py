@@ -8,9 +8,8 @@ from scipy.optimize import lsq_linear
 
 from hyq.core.errors import HyqError
 from hyq.core.types import FloatArray, IntArray
-from hyq.fqi.block import BlockClass, BlockFunction, _HeadProblem
+from hyq.fqi.block import BlockClass, BlockFunction, _HeadProblem, encode
 from hyq.fqi.classes import Regression
-from hyq.fqi.targets import softmax
 
 
 def block_problem(
@@ -126,7 +125,7 @@ def test_arrays_rebuild_the_function() -> None:
     problem, _ = block_problem(rng, np.eye(3))
     family = BlockClass(16, 3)
     fitted = family.fit(problem, family.zero(), rng)
-    again = family.rebuild(fitted.arrays())
+    again = family.zero().with_arrays(fitted.arrays())
     np.testing.assert_array_equal(
         fitted.values(problem.observation), again.values(problem.observation)
     )
@@ -139,9 +138,11 @@ def test_the_zero_function_is_zero_and_encodings_are_checked() -> None:
         BlockClass(4, 2, encoding="fuzzy")  # type: ignore[arg-type]
 
 
-def test_softmax_survives_large_logits() -> None:
+def test_codes_survive_large_logits_and_are_one_hot_at_temperature_zero() -> None:
     expected = np.array([[1.0, 0.0], [0.5, 0.5]])
-    np.testing.assert_allclose(softmax(np.array([[1e4, 0.0], [0.0, 0.0]])), expected)
+    logits = np.array([[1e4, 0.0], [0.0, 0.0]])
+    np.testing.assert_allclose(encode(logits, "soft"), expected)
+    np.testing.assert_array_equal(encode(logits, "hard"), [[1, 0], [1, 0]])
 
 
 def test_observations_that_are_all_equal_give_finite_functions() -> None:

@@ -2,6 +2,7 @@
 
 import math
 from collections import deque
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -17,10 +18,10 @@ from hyq.envs.tabular import make_tabular_vector
 from hyq.experts.lock import lock_dataset
 from hyq.fqi.base import Step
 from hyq.fqi.classes import DiscreteValueFunction, GreedyPolicy
-from hyq.fqi.cql import CQL, CQLConfig, CQLState, cql_terms
-from hyq.fqi.networks import StepNetworks
-from hyq.fqi.rollout import VectorEnv, returns
-from tests.fqi.conformance import check_conformance
+from hyq.fqi.cql import CQL, CQLConfig, cql_terms
+from hyq.fqi.networks import NetworkState, StepNetworks
+from hyq.fqi.rollout import VectorEnv
+from tests.fqi.conformance import check_conformance, returns
 
 LOCK = LockSpec(horizon=6, actions=4, instance_seed=1)
 
@@ -29,7 +30,7 @@ def copies(count: int, lock: LockSpec = LOCK) -> CombinationLockVector:
     return CombinationLockVector(count, **lock_parameters(lock))
 
 
-def train(config: CQLConfig, env: VectorEnv, data: Dataset, seed: int = 0) -> Step[CQLState]:
+def train(config: CQLConfig, env: VectorEnv, data: Dataset, seed: int = 0) -> Step[NetworkState]:
     [last] = deque(CQL(config).run(env, data, Streams(seed)), maxlen=1)
     return last
 
@@ -49,7 +50,7 @@ def small() -> StepNetworks:
     return linear([[1.0, 2.0], [0.0, 0.5]], [[0.0, 1.0], [0.0, 0.0]])
 
 
-def learned(step: Step[CQLState]) -> list[DiscreteValueFunction]:
+def learned(step: Step[NetworkState]) -> list[DiscreteValueFunction]:
     assert isinstance(step.policy, GreedyPolicy)
     return [f for f in step.policy.functions if isinstance(f, DiscreteValueFunction)]
 
@@ -167,9 +168,9 @@ def test_the_penalty_keeps_to_logged_actions() -> None:
 
 def test_the_target_is_a_moving_average() -> None:
     data = lock_dataset(LOCK, "trajectory", 600, seed=0)
+    config = CQLConfig(iterations=1, updates=1, hidden=(5,))
     states = {
-        tau: train(CQLConfig(iterations=1, updates=1, hidden=(5,), tau=tau), copies(1), data).state
-        for tau in (0.25, 1.0)
+        tau: train(replace(config, tau=tau), copies(1), data).state.arrays for tau in (0.25, 1.0)
     }
     name, moved = "weights.0", states[0.25]
     np.testing.assert_array_equal(states[1.0][f"target.{name}"], states[1.0][f"online.{name}"])

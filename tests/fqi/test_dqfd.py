@@ -15,8 +15,8 @@ from hyq.envs.combination_lock import BAD, CombinationLockVector, LockSpec, lock
 from hyq.envs.tabular import make_tabular_vector
 from hyq.experts.lock import LockData, lock_dataset
 from hyq.fqi.base import Step
-from hyq.fqi.dqfd import DQfD, DQfDConfig, DQfDState, Mixed, Source, dqfd_loss, draw_mixed
-from hyq.fqi.networks import StepNetworks
+from hyq.fqi.dqfd import DQfD, DQfDConfig, Mixed, Source, dqfd_loss, draw_mixed
+from hyq.fqi.networks import NetworkState, StepNetworks
 from hyq.fqi.rollout import VectorEnv, lockstep
 from tests.fqi.conformance import check_conformance
 
@@ -28,7 +28,7 @@ def copies(count: int, lock: LockSpec = LOCK) -> CombinationLockVector:
     return CombinationLockVector(count, **lock_parameters(lock))
 
 
-def run(config: DQfDConfig, env: VectorEnv, data: Dataset) -> list[Step[DQfDState]]:
+def run(config: DQfDConfig, env: VectorEnv, data: Dataset) -> list[Step[NetworkState]]:
     return list(DQfD(config).run(env, data, Streams(0)))
 
 

@@ -39,7 +39,7 @@ def test_equal_actions_are_taken_in_the_given_order() -> None:
         family = FiniteClass(FIRST[None], action_order=np.array(order))
         fitted = family.fit(row(0, 0, 0.0), family.zero(), np.random.default_rng(0))
         np.testing.assert_array_equal(fitted.greedy(states), expected)
-        rebuilt = family.rebuild(fitted.arrays())
+        rebuilt = family.zero().with_arrays(fitted.arrays())
         np.testing.assert_array_equal(rebuilt.greedy(states), expected)
         np.testing.assert_array_equal(family.zero().greedy(states), [order[0]] * 2)
 

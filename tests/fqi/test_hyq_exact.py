@@ -73,7 +73,7 @@ def test_offline_fqi_fails_on_one_of_the_two_mdps(order: tuple[int, int]) -> Non
         Streams(0),
         1.0,
     )
-    assert report.offline_residual == 0.0
+    assert report.metrics["offline_residual"] == 0.0
     values = [value_in(variant, functions) for variant in get_args(Variant)]
     assert sorted(values) == [0.0, 1.0]
 

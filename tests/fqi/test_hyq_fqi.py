@@ -27,9 +27,8 @@ from hyq.fqi.hyq_fqi import (
     fitted_q_iteration,
     online_residual,
 )
-from hyq.fqi.rollout import returns
 from hyq.fqi.tabular import TabularClass, TabularFunction
-from tests.fqi.conformance import check_conformance
+from tests.fqi.conformance import check_conformance, returns
 
 LOCK = LockSpec(horizon=6, actions=4, instance_seed=1)
 
@@ -99,7 +98,7 @@ def test_fqi_on_full_coverage_is_value_iteration() -> None:
     states = np.arange(4)
     learned = np.stack([f.values(states) for f in functions])
     np.testing.assert_allclose(learned, mdp.optimal_q(), atol=0.01)
-    assert report.offline_share == pytest.approx(1.0)  # nothing was collected
+    assert report.metrics["realised_offline_share"] == pytest.approx(1.0)  # nothing was collected
 
 
 def test_the_offline_share_changes_what_is_learned() -> None:
@@ -117,12 +116,12 @@ def test_the_offline_share_changes_what_is_learned() -> None:
             offline.by_step(), online, family, HyQConfig(), (family.zero(),), Streams(0), share
         )
         assert functions[0].values(np.array([0]))[0, 0] == pytest.approx(expected)
-        assert report.offline_share == pytest.approx(expected)
+        assert report.metrics["realised_offline_share"] == pytest.approx(expected)
 
 
 def test_the_online_residual_is_the_surprise_of_the_old_function() -> None:
     family = TabularClass(2, 1)
-    right = family.rebuild({"table": np.array([[0.5], [0.25]])})
+    right = family.zero().with_arrays({"table": np.array([[0.5], [0.25]])})
     rows = Transitions(
         np.array([0, 1]), np.zeros(2, int), np.array([0.25, 0.5]), np.array([1.0, 0.0]),
         np.array([1, 1]),
@@ -216,7 +215,7 @@ def test_targets_are_clipped_and_the_residual_is_a_mean_over_the_logs() -> None:
     )
     assert functions[1].at(one, one) == pytest.approx(1.5)  # the mean of 3 clipped to 2, and of 1
     assert functions[0].at(one, one) == pytest.approx(1.5)
-    assert report.offline_residual == pytest.approx(math.sqrt((0.25 + 0.25) / 3))
+    assert report.metrics["offline_residual"] == pytest.approx(math.sqrt((0.25 + 0.25) / 3))
 
 
 @pytest.mark.parametrize(
@@ -294,7 +293,7 @@ def test_the_last_step_starts_where_it_is_told_to(carry_round: bool) -> None:
         np.zeros(3, int), np.zeros(3, int), np.array([0.0, 0.0, 1.0]), np.ones(3), np.zeros(3, int)
     )
     family = Recording(1, 1)
-    previous = tuple(family.rebuild({"table": np.array([[v]])}) for v in (0.1, 0.2, 0.3))
+    previous = tuple(family.zero().with_arrays({"table": np.array([[v]])}) for v in (0.1, 0.2, 0.3))
     config = HyQConfig(carry_round=carry_round)
     data = Dataset.from_transitions(rows, np.arange(3), {})
     fitted_q_iteration(data.by_step(), OnlineStore(), family, config, previous, Streams(0), 1.0)

@@ -80,7 +80,7 @@ def test_values_are_clipped_to_their_range() -> None:
 def test_zero_is_zero_and_arrays_rebuild_the_function() -> None:
     problem = sample(0, rows=50)
     assert not FAMILY.zero().values(problem.observation).any()
-    assert not FAMILY.rebuild(FAMILY.zero().arrays()).values(problem.observation).any()
+    assert not FAMILY.zero().with_arrays(FAMILY.zero().arrays()).values(problem.observation).any()
     fitted = fit(0, problem)
     arrays = fitted.arrays()
     assert {name: array.shape for name, array in arrays.items()} == {
@@ -90,7 +90,7 @@ def test_zero_is_zero_and_arrays_rebuild_the_function() -> None:
         "kernel_1": (32, 2),
         "bias_1": (2,),
     }
-    rebuilt = FAMILY.rebuild(arrays)
+    rebuilt = FAMILY.zero().with_arrays(arrays)
     np.testing.assert_array_equal(
         rebuilt.values(problem.observation), fitted.values(problem.observation)
     )

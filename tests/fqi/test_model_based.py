@@ -48,7 +48,7 @@ def test_the_tabular_model_is_made_of_weighted_frequencies() -> None:
 
 def test_planning_backs_values_up_through_the_model() -> None:
     data = rows((0, 0, 0.2, 1.0, 0), (0, 0, 0.2, 1.0, 1))
-    after = TabularClass(2, 1).rebuild({"table": np.array([[0.4], [0.8]])})
+    after = TabularClass(2, 1).zero().with_arrays({"table": np.array([[0.4], [0.8]])})
     half = np.array([0.5, 0.5])
     model = TabularModel(2, 1)
     planned = model.plan(data, half, after, (0.0, 1.0))
@@ -83,7 +83,7 @@ def test_the_linear_model_earns_nothing_after_a_termination() -> None:
     paid, continuation = np.array([0.2, 0.2]), np.array([1.0, 0.0])
     two = Transitions(observation, np.zeros(2, int), paid, continuation, observation)
     model = LinearModel(1, ridge=1e-9)
-    after = model.values.rebuild({"weights": np.array([0.6])})
+    after = model.zero().with_arrays({"weights": np.array([0.6])})
     weights = model.plan(two, np.array([0.75, 0.25]), after, (0.0, 1.0)).weights
     assert weights[0] == pytest.approx(0.2 + 0.75 * 0.6)
     clipped = model.plan(two, np.array([0.75, 0.25]), after, (0.0, 0.4)).weights

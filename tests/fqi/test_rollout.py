@@ -9,7 +9,8 @@ import pytest
 from gymnasium.vector import AutoresetMode
 
 from hyq.core.errors import HyqError
-from hyq.fqi.rollout import lockstep, returns, uniform_actions
+from hyq.fqi.rollout import lockstep, uniform_actions
+from tests.fqi.conformance import returns
 
 
 def test_lockstep_follows_each_environment_until_its_episode_ends() -> None:

@@ -39,5 +39,5 @@ def test_it_agrees_with_least_squares_on_indicators(seed: int) -> None:
     expected, *_ = np.linalg.lstsq(indicator, problem.target)
     fitted = family.fit(problem, family.zero(), rng)
     np.testing.assert_allclose(fitted.table.ravel(), expected, atol=1e-12)
-    rebuilt = family.rebuild(fitted.arrays())
+    rebuilt = family.zero().with_arrays(fitted.arrays())
     np.testing.assert_array_equal(rebuilt.table, fitted.table)

@@ -24,7 +24,7 @@ def test_data_is_made_from_nothing_and_an_interrupted_making_continues(
 ) -> None:
     made = make(tmp_path / "made")
     assert list(made) == ["manifest.json", "recordings.npz"]
-    (episode,) = (tmp_path / "made.recording").glob("expert-*/*.npz")
+    (episode,) = (tmp_path / "made.recording").glob("expert-*/*.safetensors")
 
     # As after a kill in the middle of the first episode: the path is kept, the episode is not.
     episode.unlink()

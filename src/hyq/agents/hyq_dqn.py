@@ -7,10 +7,10 @@ The loop, in `hyq.trainer`, is the paper's:
      5  For each step t:
      6    Act epsilon-greedily on f_theta                                        HyQ.scores
      7-8  Step the environment, store the transition in D^on                     the collector
-     9    Every n_value steps:
+     9    Every update_every steps (n_value):
     10      Draw a minibatch, of D^nu with probability beta and else of D^on     data/sampler.py
     11      One gradient step on the Bellman error of f_theta against f~         HyQ.update
-    12    Every n_target steps: f~ <- f_theta                                    HyQ.update
+    12    Every target_update_every steps (n_target): f~ <- f_theta              HyQ.update
 
 The loss is `hyq_loss`. Those of DQfD, CQL and the rest are functions like it, and so is one of a
 user's own.

@@ -4,7 +4,7 @@ The error of a predictor of random features is large where the agent has hardly 
 `distillation.py`. It is the intrinsic reward, or bonus, on top of the environment's own.
 
 The two rewards have a value function each. The extrinsic return ends with the episode. The
-intrinsic one continues into the next episode, so that dying costs no more than the way back.
+intrinsic one continues into the next episode, so that dying costs no more than getting there again.
 """
 
 import math

@@ -108,7 +108,7 @@ def data_make_montezuma(
         "target": target,
         "budget": budget,
     }
-    with progress_bar("hashing the images", size + size - size // 2) as update:
+    with progress_bar("hashing the images", 3 * size) as update:
         finish(paths, expert, random, manifest, lambda rows: update(advance=rows)).save(out)
     data_show_montezuma(recordings=out)
 
@@ -153,7 +153,7 @@ def data_export_montezuma(kind: MontezumaData, *, dataset_id: str) -> None:
 
 def _path(work: FilePath, seed: int, target: int, budget: int) -> Path:
     """Search a path, or read the one that was found before the last interruption."""
-    file = work / f"path-{seed}-{target}-{budget}.npz"
+    file = work / f"path-{seed}-{target}-{budget}.safetensors"
     if not file.exists():
         work.mkdir(parents=True, exist_ok=True)
         with console.status(f"searching a path with seed {seed} ..."):

@@ -1,6 +1,5 @@
 """The one exception a user is meant to see."""
 
-import math
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -15,24 +14,16 @@ class MisfitError(HyqError):
     """The environment, as it is wrapped, shows something else than the agent or the data need."""
 
     def __init__(self, what: str, remedy: str) -> None:
-        """Say what does not fit, and what to do unless the caller has better advice."""
         super().__init__(what, remedy)
         self.what = what
 
     def __str__(self) -> str:
-        """Return the one line."""
         return ": ".join(self.args)
 
 
 def in_one_line(error: Exception) -> str:
     """Return the kind of an error and what it says, for use in a message of one line."""
     return f"{type(error).__name__}: {' '.join(str(error).split())}"
-
-
-def refuse_divergence(size: float, remedy: str) -> None:
-    """End learning whose errors or gradients are no longer finite, with what may help."""
-    if not math.isfinite(size):
-        raise HyqError(f"learning has diverged: {remedy}")
 
 
 def check_finite(values: "np.ndarray[tuple[int, ...], np.dtype[np.generic]]", remedy: str) -> None:

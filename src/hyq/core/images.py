@@ -48,17 +48,11 @@ def encode_gif(images: Sequence[Array], seconds: Sequence[float]) -> bytes:
     """Encode images as a GIF that repeats; games have few colours, so one palette serves all."""
     sample = np.concatenate(images[:: max(1, len(images) // 32)])
     palette = Image.fromarray(sample).quantize(255, dither=Image.Dither.NONE)
-    frames = [
+    first, *rest = (
         Image.fromarray(one).quantize(palette=palette, dither=Image.Dither.NONE) for one in images
-    ]
-    buffer = BytesIO()
-    frames[0].save(
-        buffer,
-        format="GIF",
-        save_all=True,
-        append_images=frames[1:],
-        duration=[round(1000 * pause) for pause in seconds],
-        loop=0,
-        optimize=False,
     )
+    buffer = BytesIO()
+    pauses = [round(1000 * pause) for pause in seconds]
+    how = {"save_all": True, "append_images": rest, "loop": 0, "optimize": False}
+    first.save(buffer, "GIF", duration=pauses, **how)
     return buffer.getvalue()

@@ -31,7 +31,6 @@ class FiniteMDP:
     """d_0, shape (S,)."""
 
     def __post_init__(self) -> None:
-        """Check the arrays against one another and freeze them."""
         for name in ("transition", "reward", "initial"):
             array = np.array(getattr(self, name), dtype=np.float64)
             array.setflags(write=False)
@@ -92,9 +91,8 @@ class FiniteMDP:
 
         `f_next` has shape (S, A); None stands for f_H = 0.
         """
-        if f_next is None:
-            return self._backup(h, np.zeros(self.states))
-        return self._backup(h, f_next.max(axis=-1))
+        value = np.zeros(self.states) if f_next is None else f_next.max(axis=-1)
+        return self._backup(h, value)
 
     def optimal_q(self) -> FloatArray:
         """Return Q*, shape (H, S, A)."""

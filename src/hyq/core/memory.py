@@ -3,21 +3,16 @@
 import ctypes
 import sys
 
-_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
-"""Names of two of glibc's settings, from its malloc.h."""
-_KEEP = 2**30
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # from glibc's malloc.h
 
 
 def keep_freed_memory() -> None:
     """Let the C library keep the memory of arrays that are gone for those to come.
 
-    It otherwise gives back each large array as soon as it is freed, and the system hands the next
+    It otherwise gives back each large array as soon as it is freed, and the system gives the next
     one out page by page: of a gradient step through convolutions that was a third of the time.
     Where the library is not glibc nothing happens.
     """
-    if sys.platform != "linux":
-        return
-    library = ctypes.CDLL(None)
-    if hasattr(library, "mallopt"):
-        library.mallopt(_MMAP_THRESHOLD, _KEEP)
-        library.mallopt(_TRIM_THRESHOLD, _KEEP)
+    if sys.platform == "linux" and hasattr(library := ctypes.CDLL(None), "mallopt"):
+        library.mallopt(_MMAP_THRESHOLD, 2**30)
+        library.mallopt(_TRIM_THRESHOLD, 2**30)

@@ -15,7 +15,6 @@ class RunningMoments:
     """
 
     def __init__(self, shape: tuple[int, ...] = ()) -> None:
-        """Begin with no rows of `shape`: mean zero, std zero."""
         self.count = 0
         self.mean: FloatArray = np.zeros(shape)
         self._squares: FloatArray = np.zeros(shape)
@@ -41,11 +40,8 @@ class RunningMoments:
 
     def state(self) -> dict[str, Array]:
         """Return the moments as arrays."""
-        return {
-            "count": np.array(self.count),
-            "mean": np.array(self.mean),
-            "squares": np.array(self._squares),
-        }
+        moments = {"count": self.count, "mean": self.mean, "squares": self._squares}
+        return {name: np.array(value) for name, value in moments.items()}
 
     def load_state(self, state: Mapping[str, Array]) -> None:
         """Undo `state`."""

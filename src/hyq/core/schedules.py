@@ -15,7 +15,6 @@ class PiecewiseLinear:
     knots: tuple[tuple[float, float], ...]
 
     def __post_init__(self) -> None:
-        """Raise for a schedule without knots, with times that do not increase, or with NaN."""
         times = [time for time, _ in self.knots]
         if not times or any(a >= b for a, b in pairwise(times)):
             raise HyqError(f"a schedule needs knots with increasing times, got {self.knots}")

@@ -23,7 +23,6 @@ class Streams:
     prefix: tuple[str | int, ...] = ()
 
     def __post_init__(self) -> None:
-        """Validate the seed."""
         if self.seed < 0:
             raise HyqError(f"a seed must not be negative, got {self.seed}")
 

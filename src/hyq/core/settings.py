@@ -28,6 +28,20 @@ def check_range(
         raise HyqError(f"{name} must be {wanted}, got {found}")
 
 
+def check_choices(config: Any) -> None:
+    """Raise for a word that the `Literal` annotation of its field does not list."""
+    for name, kind in get_type_hints(type(config)).items():
+        if get_origin(kind) is Literal:
+            decode_value(name, kind, getattr(config, name))
+
+
+def check_positive(config: Any, *names: str) -> None:
+    """Raise unless all these fields of a config are above zero."""
+    for name in names:
+        if not getattr(config, name) > 0:
+            raise HyqError(f"{name} must be positive, got {getattr(config, name)}")
+
+
 def decode(config: type[Config], settings: Mapping[str, Any]) -> Config:
     """Make a config of settings by name; each is converted to the type of its field, or raises."""
     kinds = get_type_hints(config)

@@ -1,6 +1,6 @@
 """The shapes data takes on its way from an environment to a regression."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Self
 
@@ -18,8 +18,7 @@ class Transitions:
     """A batch of (s, a, r, s') tuples, one row each.
 
     `discount` is the only encoding of termination: 0 where the episode *terminated* at s', 1 (or
-    gamma) elsewhere. A truncated episode keeps its discount, because its
-    last state still has a value.
+    gamma) elsewhere. A truncated episode keeps it, because its last state still has a value.
     """
 
     observation: Array
@@ -29,20 +28,13 @@ class Transitions:
     next_observation: Array
 
     def __len__(self) -> int:
-        """Count the rows."""
         return len(self.reward)
 
     def __getitem__(self, rows: Any) -> Self:
-        """Pick rows by slice, mask or index array."""
         return type(self)(*(getattr(self, f.name)[rows] for f in fields(self)))
 
     @classmethod
-    def concatenate(cls, parts: Sequence["Transitions"]) -> "Transitions":
-        """Stack batches in order."""
-        return cls(*(np.concatenate([getattr(p, f.name) for p in parts]) for f in fields(cls)))
-
-
-def below(prefix: str, arrays: Mapping[str, Array]) -> dict[str, Array]:
-    """Pick the arrays whose names begin with `prefix.`, and drop that from the names."""
-    skip = len(prefix) + 1
-    return {name[skip:]: v for name, v in arrays.items() if name.startswith(prefix + ".")}
+    def concatenate(cls, parts: Sequence["Transitions"], axis: int = 0) -> "Transitions":
+        """Join batches in order."""
+        columns = ([getattr(part, field.name) for part in parts] for field in fields(cls))
+        return cls(*(np.concatenate(column, axis) for column in columns))

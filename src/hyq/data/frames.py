@@ -17,7 +17,7 @@ LEVEL = 3
 REPLAY_LEVEL = -1
 """In a replay a tenth more room is well spent on unpacking a fifth faster, and packing a third."""
 _ALLOCATOR_BYTES = 16
-"""What the C library adds to every block of memory that it hands out."""
+"""What the C library adds to every block of memory that it gives out."""
 
 
 class Frames(Protocol):
@@ -44,7 +44,7 @@ class PlainFrames:
     """Observations as they are, in one array."""
 
     def __init__(self, capacity: int, shape: tuple[int, ...], dtype: DTypeLike) -> None:
-        """Set the room aside; the system hands it out as it is written to."""
+        """Reserve the room; the system gives it out as it is written to."""
         self._frames = np.zeros((capacity, *shape), dtype)
 
     @property

@@ -50,7 +50,7 @@ def export_minari(
                 jpeg_encoding=False,
             )
         except ValueError as error:
-            raise HyqError(f"Minari refused {dataset_id!r}: {error}") from None
+            raise HyqError(f"Minari cannot take {dataset_id!r}: {error}") from None
 
 
 def _columns(episode: Episode, space: gym.Space[Any]) -> dict[str, Any]:

@@ -21,7 +21,7 @@ class StepSampler:
     """Rows of each step."""
 
     def __post_init__(self) -> None:
-        """Refuse a step without data, which no minibatch could show."""
+        """Raise for a step without data, which no minibatch could show."""
         if not self.count.all():
             missing = int(np.argmin(self.count))
             raise HyqError(

@@ -30,7 +30,6 @@ class BatchedEnv(gym.vector.VectorEnv[Array, Array, Array]):
     horizon: int
 
     def __init__(self, num_envs: int) -> None:
-        """Set up `num_envs` copies."""
         super().__init__()
         self.num_envs = num_envs
         self.observation_space = batch_space(self.single_observation_space, num_envs)
@@ -67,20 +66,13 @@ class BatchedEnv(gym.vector.VectorEnv[Array, Array, Array]):
         """Advance every copy by one step (one that had finished is reset instead)."""
         if not len(self._state):
             raise gym.error.ResetNeeded("call reset() before step()")
-        restart = self._finished
-        if restart.any():
-            running = ~restart
-            state = self._state.copy()
-            reward: FloatArray = np.zeros(self.num_envs)
-            state[restart] = self._initial_state(int(restart.sum()))
-            if running.any():
-                state[running], reward[running] = self._advance(
-                    self._state[running], actions[running], self._h[running]
-                )
-            self._state, self._h = state, np.where(restart, 0, self._h + 1)
-        else:
-            self._state, reward = self._advance(self._state, actions, self._h)
-            self._h = self._h + 1
+        restart, running = self._finished, ~self._finished
+        state, reward = self._state.copy(), np.zeros(self.num_envs)
+        state[restart] = self._initial_state(int(restart.sum()))
+        state[running], reward[running] = self._advance(
+            self._state[running], actions[running], self._h[running]
+        )
+        self._state, self._h = state, np.where(restart, 0, self._h + 1)
         self._finished = self._h == self.horizon
         observation = self._observe(self._state, self._h)
         return observation, reward, self._finished.copy(), np.zeros(self.num_envs, dtype=bool), {}
@@ -90,7 +82,6 @@ class SingleEnv(gym.Env[Array, Any]):
     """A `BatchedEnv` of one copy, as an ordinary Gymnasium environment."""
 
     def __init__(self, batch: BatchedEnv) -> None:
-        """Wrap a batch of exactly one."""
         if batch.num_envs != 1:
             raise ValueError(f"SingleEnv wraps a batch of one, got {batch.num_envs}")
         self.batch = batch

@@ -21,6 +21,7 @@ from scipy.linalg import hadamard
 from hyq.core.errors import HyqError
 from hyq.core.mdp import FiniteMDP
 from hyq.core.seeding import Streams
+from hyq.core.settings import check_positive, check_range
 from hyq.core.types import Array, FloatArray, IntArray
 from hyq.envs.batched import BatchedEnv, single
 
@@ -55,21 +56,12 @@ class LockSpec:
     """Chooses the good actions."""
 
     def __post_init__(self) -> None:
-        """Validate the parameters."""
-        if self.horizon < 1 or self.actions < 2:
-            raise HyqError(
-                f"a lock needs horizon >= 1 and at least 2 actions, "
-                f"got horizon={self.horizon}, actions={self.actions}"
-            )
-        for name in ("switch_probability", "anti_reward_probability"):
-            if not 0.0 <= getattr(self, name) <= 1.0:
-                raise HyqError(f"{name} must lie in [0, 1], got {getattr(self, name)}")
-        if self.noise < 0 or self.temperature <= 0 or not 0 <= self.anti_reward <= 1:
-            raise HyqError(
-                f"a lock needs noise >= 0, temperature > 0 and anti_reward in [0, 1], got "
-                f"noise={self.noise}, temperature={self.temperature}, "
-                f"anti_reward={self.anti_reward}"
-            )
+        check_range("horizon", self.horizon, 1)
+        check_range("actions", self.actions, 2)
+        for name in ("switch_probability", "anti_reward_probability", "anti_reward"):
+            check_range(name, getattr(self, name), 0, 1)
+        check_range("noise", self.noise, 0)
+        check_positive(self, "temperature")
 
     @property
     def observation_dim(self) -> int:
@@ -103,10 +95,8 @@ class LockSpec:
             reward[:, :BAD] = self.anti_reward * self.anti_reward_probability
         steps, good = np.arange(h), self.good_actions()
         for latent in range(BAD):
-            transition[steps, latent, good[:, latent]] = np.eye(LATENTS)[[latent, 1 - latent]].T @ (
-                1 - p,
-                p,
-            )
+            after = (1 - p) * np.eye(LATENTS)[latent] + p * np.eye(LATENTS)[1 - latent]
+            transition[steps, latent, good[:, latent]] = after
             reward[steps, latent, good[:, latent]] = DENSE_REWARD if self.dense else 0.0
             reward[-1, latent, good[-1, latent]] = 1.0
         return FiniteMDP(transition, reward, np.array([0.5, 0.5, 0.0]))
@@ -116,7 +106,6 @@ class CombinationLockVector(BatchedEnv):
     """Many copies of one lock. Its state is the latent state; observations never contain it."""
 
     def __init__(self, num_envs: int = 1, **parameters: Any) -> None:
-        """Build copies of the lock that `LockSpec(**parameters)` describes."""
         self.lock = LockSpec(**parameters)
         self.horizon = self.lock.horizon
         dim = self.lock.observation_dim
@@ -138,11 +127,6 @@ class CombinationLockVector(BatchedEnv):
     def latent(self) -> IntArray:
         """The latent state of each copy: for experts and diagnostics, never for agents."""
         return self._state
-
-    @property
-    def steps(self) -> IntArray:
-        """The step index of each copy."""
-        return self._h
 
     def expert_action(self) -> IntArray:
         """Return the good action of each copy; in the bad state, that of the second good one."""

@@ -43,7 +43,6 @@ class LinearMDP:
     """d_0, shape (S,)."""
 
     def __post_init__(self) -> None:
-        """Check what the finite MDP cannot: that features mix factors, and that V_max = 1."""
         check_distributions("features", self.features)
         horizon = len(self.reward_weights)
         if self.reward_weights.min() < 0 or self.reward_weights.max() * horizon > 1 + 1e-9:
@@ -97,44 +96,34 @@ class LinearMDP:
         return self.reward_weights + value_next
 
 
-class _LinearMDPEnv(BatchedEnv):
-    """What both kinds of action share: states, features and their observation."""
-
-    def __init__(self, num_envs: int, linear: LinearMDP) -> None:
-        self.linear = linear
-        self.horizon = linear.mdp.horizon
-        self.single_observation_space = gym.spaces.Box(
-            0.0, 1.0, shape=linear.features.shape[1:], dtype=np.float64
-        )
-        super().__init__(num_envs)
-        self._sampler = RowSampler(linear.mdp)
-
-    @property
-    def mdp(self) -> FiniteMDP:
-        """The exact MDP over `linear`'s own actions."""
-        return self.linear.mdp
-
-    def _initial_state(self, count: int) -> Array:
-        return self._sampler.initial(self.np_random, count)
-
-    def _observe(self, state: Array, h: IntArray) -> Array:
-        return self.linear.features[state]
-
-
-class LinearMDPEnv(_LinearMDPEnv):
+class LinearMDPEnv(BatchedEnv):
     """Copies of a linear MDP with finitely many actions."""
 
     def __init__(self, num_envs: int, linear: LinearMDP) -> None:
-        """Simulate `linear`."""
-        self.single_action_space = gym.spaces.Discrete(linear.mdp.actions)
-        super().__init__(num_envs, linear)
+        self.linear, self.mdp = linear, linear.mdp
+        self.horizon = self.mdp.horizon
+        self.single_observation_space = gym.spaces.Box(
+            0.0, 1.0, shape=linear.features.shape[1:], dtype=np.float64
+        )
+        self.single_action_space = self._actions(self.mdp.actions)
+        super().__init__(num_envs)
+        self._sampler = RowSampler(self.mdp)
+
+    def _actions(self, count: int) -> gym.Space[Any]:
+        return gym.spaces.Discrete(count)
+
+    def _initial_state(self, count: int) -> Array:
+        return self._sampler.initial(self.np_random, count)
 
     def _advance(self, state: Array, action: Array, h: IntArray) -> tuple[Array, FloatArray]:
         next_state = self._sampler.next_state(self.np_random, h, state, action)
         return next_state, self.mdp.reward[h, state, action]
 
+    def _observe(self, state: Array, h: IntArray) -> Array:
+        return self.linear.features[state]
 
-class ConvexLinearMDPEnv(_LinearMDPEnv):
+
+class ConvexLinearMDPEnv(LinearMDPEnv):
     """Copies of a linear MDP whose actions are mixtures: {phi(s, a)} is convex and compact.
 
     An action is a point a of the simplex over `linear`'s k actions, and phi(s, a) =
@@ -143,18 +132,14 @@ class ConvexLinearMDPEnv(_LinearMDPEnv):
     optimal value.
     """
 
-    def __init__(self, num_envs: int, linear: LinearMDP) -> None:
-        """Simulate `linear` with mixed actions."""
-        self.single_action_space = gym.spaces.Box(
-            0.0, 1.0, shape=(linear.mdp.actions,), dtype=np.float64
-        )
-        super().__init__(num_envs, linear)
+    def _actions(self, count: int) -> gym.Space[Any]:
+        return gym.spaces.Box(0.0, 1.0, shape=(count,), dtype=np.float64)
 
     def _advance(self, state: Array, action: Array, h: IntArray) -> tuple[Array, FloatArray]:
         mixture = project_to_simplex(action)
         draw = self.np_random.random((len(mixture), 1))
         vertex: IntArray = (np.cumsum(mixture[:, :-1], axis=-1) <= draw).sum(axis=-1)
-        next_state = self._sampler.next_state(self.np_random, h, state, vertex)
+        next_state, _ = super()._advance(state, vertex, h)
         return next_state, (mixture * self.mdp.reward[h, state]).sum(axis=-1)
 
 

@@ -20,7 +20,7 @@ from hyq.envs.batched import BatchedEnv, single
 
 @dataclass(frozen=True, eq=False)
 class RiccatiSolution:
-    """The optimal value V*_h(x) = -(x' cost_h x + constant_h) and policy u = -gain_h x."""
+    """A policy u = -gain_h x and its value V_h(x) = -(x' cost_h x + constant_h)."""
 
     cost: FloatArray
     """Shape (H + 1, n, n); the last is zero."""
@@ -48,18 +48,12 @@ class LinearQuadratic:
     initial_scale: float = 1.0
 
     def __post_init__(self) -> None:
-        """Check shapes and definiteness."""
         n, m = self.control.shape
-        for name, matrix, size in (
-            ("dynamics", self.dynamics, n),
-            ("state_cost", self.state_cost, n),
-            ("action_cost", self.action_cost, m),
-        ):
-            if matrix.shape != (size, size):
-                raise HyqError(f"{name} must have shape {(size, size)}, got {matrix.shape}")
-        if not np.allclose(self.state_cost, self.state_cost.T) or not np.allclose(
-            self.action_cost, self.action_cost.T
-        ):
+        for name, size in (("dynamics", n), ("state_cost", n), ("action_cost", m)):
+            shape = getattr(self, name).shape
+            if shape != (size, size):
+                raise HyqError(f"{name} must have shape {(size, size)}, got {shape}")
+        if not all(np.allclose(cost, cost.T) for cost in (self.state_cost, self.action_cost)):
             raise HyqError("state_cost and action_cost must be symmetric")
         if np.linalg.eigvalsh(self.action_cost).min() <= 0:
             raise HyqError("action_cost must be positive definite: raise its smallest eigenvalue")
@@ -90,69 +84,39 @@ class LinearQuadratic:
             noise_scale=noise_scale,
         )
 
-    def riccati(self) -> RiccatiSolution:
-        """Solve for the optimal policy and its value by the backward Riccati recursion."""
+    def riccati(self, gain: FloatArray | None = None) -> RiccatiSolution:
+        """Evaluate u = -gain_h x backwards, or without a gain find the best one on the way."""
         n, m = self.control.shape
-        cost = np.zeros((self.horizon + 1, n, n))
-        constant = np.zeros(self.horizon + 1)
-        gain = np.zeros((self.horizon, m, n))
+        if gain is not None and gain.shape != (self.horizon, m, n):
+            raise HyqError(f"gain must have shape {(self.horizon, m, n)}, got {gain.shape}")
+        cost, constant = np.zeros((self.horizon + 1, n, n)), np.zeros(self.horizon + 1)
+        gains = np.zeros((self.horizon, m, n)) if gain is None else gain
         for h in reversed(range(self.horizon)):
             after = cost[h + 1]
-            through_control = self.control.T @ after
-            gain[h] = np.linalg.solve(
-                self.action_cost + through_control @ self.control, through_control @ self.dynamics
-            )
-            closed_loop = self.dynamics - self.control @ gain[h]
-            cost[h] = self.state_cost + self.dynamics.T @ after @ closed_loop
-            cost[h] = (cost[h] + cost[h].T) / 2
+            if gain is None:
+                through = self.control.T @ after
+                curvature = self.action_cost + through @ self.control
+                gains[h] = np.linalg.solve(curvature, through @ self.dynamics)
+            closed_loop = self.dynamics - self.control @ gains[h]
+            acting = gains[h].T @ self.action_cost @ gains[h]
+            cost[h] = self.state_cost + acting + closed_loop.T @ after @ closed_loop
             constant[h] = constant[h + 1] + self.noise_scale**2 * np.trace(after)
-        return RiccatiSolution(cost=cost, constant=constant, gain=gain)
+        return RiccatiSolution(cost=cost, constant=constant, gain=gains)
+
+    def policy_value(self, gain: FloatArray | None = None) -> float:
+        """Return V^pi = E_{x ~ d_0} V^pi_0(x) of u = -gain_h x, shape (H, m, n)."""
+        found = self.riccati(gain)
+        return -float(self.initial_scale**2 * np.trace(found.cost[0]) + found.constant[0])
 
     def optimal_value(self) -> float:
-        """Return V* = E_{x ~ d_0} V*_0(x)."""
-        solution = self.riccati()
-        return -self._expected_initial(solution.cost[0]) - float(solution.constant[0])
-
-    def policy_value(self, gain: FloatArray, offset: FloatArray | None = None) -> float:
-        """Return V^pi of u = -gain_h x + offset_h; shapes (H, m, n) and (H, m).
-
-        The value stays quadratic, V^pi_h(x) = -(x' cost x + 2 slope' x + constant), and is carried
-        backwards through the closed loop.
-        """
-        n, m = self.control.shape
-        shift = np.zeros((self.horizon, m)) if offset is None else offset
-        if gain.shape != (self.horizon, m, n) or shift.shape != (self.horizon, m):
-            raise HyqError(
-                f"gain and offset must have shapes {(self.horizon, m, n)} and {(self.horizon, m)}, "
-                f"got {gain.shape} and {shift.shape}"
-            )
-        cost, slope, constant = np.zeros((n, n)), np.zeros(n), 0.0
-        for h in reversed(range(self.horizon)):
-            closed_loop = self.dynamics - self.control @ gain[h]
-            drift = self.control @ shift[h]
-            constant += float(
-                drift @ cost @ drift
-                + 2.0 * slope @ drift
-                + shift[h] @ self.action_cost @ shift[h]
-                + self.noise_scale**2 * np.trace(cost)
-            )
-            slope = closed_loop.T @ (slope + cost @ drift) - gain[h].T @ self.action_cost @ shift[h]
-            cost = (
-                self.state_cost
-                + gain[h].T @ self.action_cost @ gain[h]
-                + closed_loop.T @ cost @ closed_loop
-            )
-        return -self._expected_initial(cost) - constant
-
-    def _expected_initial(self, cost: FloatArray) -> float:
-        return self.initial_scale**2 * float(np.trace(cost))
+        """Return V*."""
+        return self.policy_value()
 
 
 class LQREnv(BatchedEnv):
     """Copies of a regulator; the observation is the state x."""
 
     def __init__(self, num_envs: int, system: LinearQuadratic) -> None:
-        """Simulate `system`."""
         n, m = system.control.shape
         self.system = system
         self.horizon = system.horizon
@@ -161,9 +125,8 @@ class LQREnv(BatchedEnv):
         super().__init__(num_envs)
 
     def _initial_state(self, count: int) -> Array:
-        return self.system.initial_scale * self.np_random.standard_normal(
-            (count, len(self.system.dynamics))
-        )
+        shape = (count, len(self.system.dynamics))
+        return self.system.initial_scale * self.np_random.standard_normal(shape)
 
     def _advance(self, state: Array, action: Array, h: IntArray) -> tuple[Array, FloatArray]:
         system = self.system

@@ -40,16 +40,10 @@ def make_vector_env(
         parameters: Passed on to the environment.
     """
     if env in NATIVE and not wrappers:
-        parameters.setdefault(
-            "stack", 1
-        )  # frames are stacked by the collector, and stored once each
+        # Frames are stacked by the collector, and stored once each.
+        settings = {"stack": 1, "vectorization_mode": "vector_entry_point", **parameters}
         with _making(env):
-            made = gym.make_vec(
-                env,
-                num_envs,
-                vectorization_mode="vector_entry_point",
-                **parameters,
-            )
+            made = gym.make_vec(env, num_envs, **settings)
     else:
         one = env_factory(env, wrappers, **parameters)
         vector = AsyncVectorEnv if processes else SyncVectorEnv
@@ -59,22 +53,19 @@ def make_vector_env(
     return made
 
 
-def make_filmed(env: str, *, wrappers: Sequence[str] = (), **parameters: Any) -> gym.Env[Any, Any]:
+def make_rendered(
+    env: str, *, wrappers: Sequence[str] = (), **parameters: Any
+) -> gym.Env[Any, Any]:
     """Make one copy of what `make_vector_env` makes, which can also render itself as images."""
     _known(env)
     if env in NATIVE:
         parameters.setdefault("stack", 1)
         parameters.pop("num_threads", None)  # says how copies are shared out; one has none
-    if "rgb_array" not in _render_modes(env):
+    entry = gym.spec(env.rpartition(":")[2]).entry_point
+    made = load_env_creator(entry) if isinstance(entry, str) else entry
+    if "rgb_array" not in getattr(made, "metadata", {}).get("render_modes", ()):
         raise HyqError(f"{env!r} cannot be recorded: it does not render images (rgb_array)")
     return env_factory(env, wrappers, render_mode="rgb_array", **parameters)()
-
-
-def _render_modes(env_id: str) -> Sequence[str]:
-    """Say how an environment can be looked at, by what its class announces."""
-    entry = gym.spec(env_id.rpartition(":")[2]).entry_point
-    made = load_env_creator(entry) if isinstance(entry, str) else entry
-    return getattr(made, "metadata", {}).get("render_modes", ())
 
 
 def check_spaces(env: VectorEnv) -> None:
@@ -123,13 +114,9 @@ def _check_maker(env: object) -> None:
     """Raise for an environment, or anything else, in place of a function that makes one."""
     if isinstance(env, gym.Env | gym.vector.VectorEnv):
         kind = type(env).__name__
-        maker = (
-            f"lambda: {kind}(), or its class"
-            if env.spec is None
-            else (f'lambda: gym.make("{env.spec.id}")')
-        )
+        maker = f"{kind}(), or its class" if env.spec is None else f'gym.make("{env.spec.id}")'
         raise HyqError(
-            f"give a function that makes the environment, such as {maker}, "
+            f"give a function that makes the environment, such as lambda: {maker}, "
             f"not a {kind} that is made already: every copy needs its own"
         )
     if not callable(env):

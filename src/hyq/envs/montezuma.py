@@ -6,12 +6,11 @@ and downsampled to 84x84. Each *frame* repeats the action of the frame before wi
 truncated after 4,500 steps. There are no random no-ops and no FIRE at the start: in this game FIRE
 jumps.
 
-`Montezuma` is one game on `ALEInterface` and knows the console's memory, so its `info` has the
-room; `MontezumaVector` is many games on ale-py's native vector environment, which does not show
-the memory. The same ALE seeds and actions give both the same images and rewards, to the byte.
+`MontezumaVector` is many games on ale-py's native vector environment, which does not show the
+console's memory. `Montezuma` is one such game beside an `ALEInterface` that plays the same seed and
+actions and does show it, so its `info` has the room.
 """
 
-from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
@@ -25,6 +24,7 @@ from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
 from hyq.core.errors import HyqError
+from hyq.core.settings import check_range
 from hyq.core.types import Array, FloatArray
 
 GAME = "montezuma_revenge"
@@ -98,7 +98,7 @@ class Montezuma(gym.Env[Frame, np.int64]):
     """One game. Observations are the last `stack` images, newest last, black before the start.
 
     `info` has the `room`, the `score` so far and the `lives` left; `render` gives the screen as a
-    person sees it.
+    person sees it. They come from an emulator that plays the native game along, frame by frame.
     """
 
     metadata = {  # noqa: RUF012
@@ -109,20 +109,13 @@ class Montezuma(gym.Env[Frame, np.int64]):
     def __init__(
         self, stack: int = 4, step_limit: int = STEP_LIMIT, render_mode: str | None = None
     ) -> None:
-        """Start an emulator; `reset` starts the game."""
-        _check_at_least_one(stack=stack, step_limit=step_limit)
         if render_mode not in (None, *self.metadata["render_modes"]):
             raise HyqError(f"render_mode must be 'rgb_array' or None, got {render_mode!r}")
         self.render_mode = render_mode
-        self.observation_space = gym.spaces.Box(0, 255, (stack, SIDE, SIDE), np.uint8)
-        self.action_space = gym.spaces.Discrete(ACTIONS)
+        self._game = MontezumaVector(1, stack, step_limit, num_threads=1)
+        self.observation_space = self._game.single_observation_space
+        self.action_space = self._game.single_action_space
         self.ale: ALEInterface | None = None
-        self._step_limit = step_limit
-        self._images: deque[Frame] = deque(maxlen=stack)
-        self._screens: list[Frame] = [np.zeros((210, 160), np.uint8)] * 2
-        self._steps = 0
-        self._score = 0
-        self._finished = True
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -133,39 +126,23 @@ class Montezuma(gym.Env[Frame, np.int64]):
         """
         super().reset(seed=seed)
         if self.ale is None:
-            chosen = _drawn_seed(self.np_random) if seed is None else seed
-            self.ale = emulator(chosen, stickiness=STICKINESS, frame_skip=1)
+            seed = _drawn_seed(self.np_random) if seed is None else seed
+            self.ale = emulator(seed, stickiness=STICKINESS)
         elif seed is None:
             self.ale.reset_game()
         else:
             _start(self.ale, seed)
-        self._steps = self._score = 0
-        self._finished = False
-        black = np.zeros((SIDE, SIDE), np.uint8)
-        self._images.extend([black] * (self._images.maxlen or 0))
-        self._images.append(downsampled(self.ale.getScreenGrayscale()))
-        return np.stack(self._images), self._info(self.ale)
+        images, info = self._game.reset(seed=[seed])
+        return images[0], self._info(self.ale, info)
 
     def step(self, action: int | np.int64) -> tuple[Frame, float, bool, bool, dict[str, Any]]:
         """Play four frames."""
-        if self.ale is None or self._finished:
-            raise gym.error.ResetNeeded("the episode is over: call reset() before step()")
-        reward = 0
-        for frame in range(FRAME_SKIP):
-            reward += self.ale.act(int(action))
-            # Like the native environment, a game that ends early keeps the screens from before.
-            if self.ale.game_over(with_truncation=False):
-                break
-            if frame >= FRAME_SKIP - 2:
-                self._screens[frame % 2] = self.ale.getScreenGrayscale()
-        self._images.append(downsampled(np.maximum(*self._screens)))
-        self._steps += 1
-        self._score += reward
-        terminated = self.ale.game_over(with_truncation=False)
-        truncated = not terminated and self._steps >= self._step_limit
-        self._finished = terminated or truncated
-        observation = np.stack(self._images)
-        return observation, float(reward), terminated, truncated, self._info(self.ale)
+        images, reward, terminated, truncated, info = self._game.step(np.array([action]))
+        assert self.ale is not None
+        points = self.ale.act(int(action))
+        assert points == reward[0], "the emulator and the native game have come apart"
+        over = bool(terminated[0]), bool(truncated[0])
+        return images[0], float(reward[0]), *over, self._info(self.ale, info)
 
     def render(self) -> Frame:
         """Return the newest screen in colour, 210x160."""
@@ -173,9 +150,13 @@ class Montezuma(gym.Env[Frame, np.int64]):
             raise gym.error.ResetNeeded("there is no screen yet: call reset() before render()")
         return self.ale.getScreenRGB()
 
-    def _info(self, ale: ALEInterface) -> dict[str, Any]:
-        room = int(ale.getRAM()[ROOM])
-        return {"room": room, "score": self._score, "lives": ale.lives()}
+    def close(self) -> None:
+        """Let go of the native game."""
+        self._game.close()
+
+    def _info(self, ale: ALEInterface, info: dict[str, Any]) -> dict[str, Any]:
+        room, lives = int(ale.getRAM()[ROOM]), int(info["lives"][0])
+        return {"room": room, "score": int(info["score"][0]), "lives": lives}
 
 
 class MontezumaVector(gym.vector.VectorEnv[Array, Array, Array]):
@@ -194,9 +175,10 @@ class MontezumaVector(gym.vector.VectorEnv[Array, Array, Array]):
     def __init__(
         self, num_envs: int, stack: int = 4, step_limit: int = STEP_LIMIT, num_threads: int = 0
     ) -> None:
-        """Start `num_envs` emulators on `num_threads` threads, 0 for as many as there are cores."""
         super().__init__()
-        _check_at_least_one(num_envs=num_envs, stack=stack, step_limit=step_limit)
+        check_range("num_envs", num_envs, 1)
+        check_range("stack", stack, 1)
+        check_range("step_limit", step_limit, 1)
         self.num_envs = num_envs
         self._games = AtariVectorEnv(
             GAME,
@@ -300,39 +282,3 @@ _NO_SEED = -1
 
 def _drawn_seed(rng: np.random.Generator) -> int:
     return int(rng.integers(2**31))
-
-
-def _check_at_least_one(**numbers: int) -> None:
-    for name, number in numbers.items():
-        if number < 1:
-            raise HyqError(f"{name} must be at least 1, got {number}")
-
-
-def _area_taps(source: int, target: int) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-    """Return, for each target pixel, the source pixels that it covers and their shares of it."""
-    scale = source / target
-    edges = np.arange(target)[:, None] * scale
-    pixels = np.floor(edges).astype(np.int64) + np.arange(int(np.ceil(scale)) + 1)
-    covered = np.minimum(pixels + 1, edges + scale) - np.maximum(pixels, edges)
-    weights = np.where(covered > 1e-3, covered, 0.0) / scale
-    return np.minimum(pixels, source - 1), weights.astype(np.float32)
-
-
-_ROWS, _ROW_WEIGHTS = _area_taps(210, SIDE)
-_COLUMNS, _COLUMN_WEIGHTS = _area_taps(160, SIDE)
-
-
-def downsampled(screen: Frame) -> Frame:
-    """Downsample a 210x160 screen to 84x84 by the area that each pixel covers.
-
-    The sums are made in single precision, columns first and from left to right, as in the native
-    environment: the results agree to the byte.
-    """
-    wide = screen.astype(np.float32)
-    narrow = wide[:, _COLUMNS[:, 0]] * _COLUMN_WEIGHTS[:, 0]
-    for tap in range(1, _COLUMNS.shape[1]):
-        narrow = narrow + wide[:, _COLUMNS[:, tap]] * _COLUMN_WEIGHTS[:, tap]
-    small = narrow[_ROWS[:, 0]] * _ROW_WEIGHTS[:, :1]
-    for tap in range(1, _ROWS.shape[1]):
-        small = small + narrow[_ROWS[:, tap]] * _ROW_WEIGHTS[:, tap, None]
-    return np.rint(small).astype(np.uint8)

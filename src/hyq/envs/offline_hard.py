@@ -10,8 +10,8 @@ from typing import Final, Literal, get_args
 
 import numpy as np
 
-from hyq.core.errors import HyqError
 from hyq.core.mdp import FiniteMDP
+from hyq.core.settings import decode_value
 from hyq.core.types import FloatArray
 from hyq.envs.batched import single
 from hyq.envs.tabular import TabularEnv
@@ -28,8 +28,7 @@ _PAYING_ACTION_AT_C: Final[dict[Variant, int]] = {"M1": R, "M2": L}
 
 def offline_hard_mdp(variant: Variant) -> FiniteMDP:
     """Write out M1 or M2 (H = 2; rewards are paid on the second step, so V_max = 1)."""
-    if variant not in get_args(Variant):
-        raise HyqError(f"variant must be one of {get_args(Variant)}, got {variant!r}")
+    decode_value("variant", Variant, variant)
     transition = np.zeros((2, 3, 2, 3))
     transition[:, A, L, B] = 1.0
     transition[:, A, R, C] = 1.0

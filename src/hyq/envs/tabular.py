@@ -1,6 +1,6 @@
 """Any finite MDP as an environment: the simplest place to check that learning is right."""
 
-from typing import Literal, get_args
+from typing import Literal
 
 import gymnasium as gym
 import numpy as np
@@ -8,6 +8,7 @@ import numpy as np
 from hyq.core.errors import HyqError
 from hyq.core.mdp import FiniteMDP
 from hyq.core.seeding import Streams
+from hyq.core.settings import decode_value
 from hyq.core.types import Array, FloatArray, IntArray
 from hyq.envs.batched import BatchedEnv, single
 
@@ -18,7 +19,6 @@ class RowSampler:
     """Draws next states and initial states of a `FiniteMDP` by inverting cumulative rows."""
 
     def __init__(self, mdp: FiniteMDP) -> None:
-        """Precompute the cumulative distributions."""
         self._transition = _cumulative(mdp.transition)
         self._initial = _cumulative(mdp.initial)
 
@@ -37,11 +37,7 @@ class TabularEnv(BatchedEnv):
     """Copies of a `FiniteMDP`; the observation is the state's index."""
 
     def __init__(self, num_envs: int, mdp: FiniteMDP, reward_noise: RewardNoise = "none") -> None:
-        """Simulate `mdp`, paying mean rewards or Bernoulli draws with those means."""
-        if reward_noise not in get_args(RewardNoise):
-            raise HyqError(
-                f"reward_noise must be one of {get_args(RewardNoise)}, got {reward_noise!r}"
-            )
+        decode_value("reward_noise", RewardNoise, reward_noise)
         if reward_noise == "bernoulli" and not (0 <= mdp.reward.min() <= mdp.reward.max() <= 1):
             raise HyqError("bernoulli rewards need means in [0, 1]: rescale the MDP's rewards")
         self.mdp = mdp

@@ -9,12 +9,13 @@ Both come from the optimal policy and cover it, but in different ways:
 """
 
 from collections.abc import Callable
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 
 from hyq.core.errors import HyqError
 from hyq.core.seeding import Streams
+from hyq.core.settings import decode_value
 from hyq.data.dataset import Dataset
 from hyq.envs.combination_lock import CombinationLockVector, LockSpec, lock_parameters
 
@@ -34,8 +35,7 @@ def lock_dataset(
     progress: Callable[[int], None] = lambda h: None,
 ) -> Dataset:
     """Make one of the paper's datasets: `size` transitions, spread evenly over the steps."""
-    if kind not in get_args(LockData):
-        raise HyqError(f"lock data is one of {get_args(LockData)}, got {kind!r}")
+    decode_value("kind", LockData, kind)
     if size < lock.horizon:
         raise HyqError(f"size must give every step a transition: at least {lock.horizon}")
     streams = Streams(seed)

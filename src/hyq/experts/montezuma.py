@@ -20,15 +20,8 @@ from ale_py import ALEInterface
 from numpy.typing import NDArray
 
 from hyq.core.seeding import Streams
-from hyq.envs.montezuma import (
-    DYING,
-    NOOP,
-    SPARE_LIVES,
-    STEP_LIMIT,
-    STICKINESS,
-    WITHOUT_FIRE,
-    emulator,
-)
+from hyq.envs import montezuma as mr
+from hyq.envs.montezuma import NOOP, emulator
 from hyq.experts.montezuma_planning import (
     DEAD,
     Forecast,
@@ -37,9 +30,8 @@ from hyq.experts.montezuma_planning import (
     Moment,
     Plan,
     Route,
-    memory_but_joystick,
 )
-from hyq.experts.montezuma_search import MOVES
+from hyq.experts.montezuma_search import MOVES, lost_life, memory_without
 
 UP, RIGHT, LEFT, DOWN = 2, 3, 4, 5
 
@@ -76,29 +68,26 @@ class MontezumaExpert:
     def act(self, game: ALEInterface, score: int, previous: int) -> int:
         """Choose an action for the present state of `game`, which is read and not changed."""
         ram = game.getRAM()
-        lives = int(ram[SPARE_LIVES])
-        if lives != self._lives or ram[DYING]:
+        lives = int(ram[mr.SPARE_LIVES])
+        if lives != self._lives or ram[mr.DYING]:
             self._plan, self._committed, self._lives = [], 0, lives
             self._furthest, self._stalled = DEAD, 0
-        if ram[DYING]:
+        if ram[mr.DYING]:
             return NOOP
         progress, nearest = self._route.locate(ram, score)
-        self._watch_progress(progress)
+        self._stalled += 1
+        if progress >= self._furthest + 1.0:
+            self._furthest, self._stalled = progress, 0
         moment = Moment(game.cloneState(), score, lives, previous, progress, nearest)
         self._on_track = bool(self._plan) and (
-            memory_but_joystick(game) == memory_but_joystick(self._shadow)
+            memory_without(game, mr.JOYSTICK) == memory_without(self._shadow, mr.JOYSTICK)
         )
-        if not self._goes_on(moment):
+        if not self._keeps_plan(moment):
             self._plan, self._expected_progress = self._replan(moment)
             self._on_track = False
         return self._execute(moment)
 
-    def _watch_progress(self, progress: float) -> None:
-        self._stalled += 1
-        if progress >= self._furthest + 1.0:
-            self._furthest, self._stalled = progress, 0
-
-    def _goes_on(self, moment: Moment) -> bool:
+    def _keeps_plan(self, moment: Moment) -> bool:
         """Keep or prolong the present plan if possible; return False if another one is needed.
 
         A plan is followed to its end unless it has become dangerous: one that is given up after
@@ -134,7 +123,7 @@ class MontezumaExpert:
             self._shadow.restoreState(moment.state)
         self._shadow.act(action)
         next_action = self._plan[0] if self._plan else NOOP
-        for simpler in (NOOP, WITHOUT_FIRE.get(action, action)):
+        for simpler in (NOOP, mr.WITHOUT_FIRE.get(action, action)):
             if simpler == action:
                 return action
             if self._imagine.same(moment, action, simpler, next_action):
@@ -179,7 +168,7 @@ class MontezumaExpert:
         yield from ((plan, 4) for plan in self._promising(moment, plans))
 
     def _short(self, moment: Moment) -> Iterator[tuple[Plan, int]]:
-        """Go on for a few steps to a place where one can stand for as long as one likes."""
+        """Follow the route for a few steps to a place where one can stand for ever."""
         for length in (12, 9, 7, 5):
             plan = self._route.onwards(moment.nearest, length)
             wanted = moment.progress + 0.5 * length
@@ -210,8 +199,7 @@ class MontezumaExpert:
         ale.restoreState(moment.state)
         for _ in range(longest):
             score += ale.act(NOOP)
-            ram = ale.getRAM()
-            if ram[DYING] or ram[SPARE_LIVES] != moment.lives:
+            if lost_life(ale.getRAM(), moment.lives):
                 break
             moments.append(replace(moment, state=ale.cloneState(), score=score, previous=NOOP))
         return moments
@@ -232,7 +220,7 @@ class MontezumaExpert:
         return moves
 
     def _promising(self, moment: Moment, plans: list[Plan], count: int = 5) -> list[Plan]:
-        """Return the plans that do best when obeyed, as far as they make progress at all."""
+        """Return the plans that do best when obeyed, if they make progress at all."""
         rated = []
         for plan in plans:
             lateness = 0.2 * max(0, len(plan) - HORIZON)
@@ -280,7 +268,7 @@ class MontezumaExpert:
     def _local_plans(
         self, moment: Moment, budget: int, detour: float = 60.0, gain: float = 10.0
     ) -> list[tuple[Forecast, Plan]]:
-        """Look for a way back to the route with a small archive of cells, as the search does."""
+        """Look for ways that lead to the route with a small archive of cells."""
         search = LocalSearch(self._route, self._imagine.obedient, self._rng, moment)
         ways = search.run(budget, detour, gain)
         return [(self._imagine.forecast(moment, way, 5), way) for way in ways]
@@ -299,13 +287,13 @@ class Recording:
 
 
 def play_episode(
-    route: Route, game_seed: int, expert_seed: int, limit: int = STEP_LIMIT
+    route: Route, game_seed: int, expert_seed: int, limit: int = mr.STEP_LIMIT
 ) -> tuple[Recording, int]:
     """Let the expert play one game until its route's score, game over or `limit` steps.
 
     Returns the episode and its score.
     """
-    game = emulator(game_seed, stickiness=STICKINESS)
+    game = emulator(game_seed, stickiness=mr.STICKINESS)
     expert = MontezumaExpert(route, expert_seed)
     actions: Plan = []
     score = 0

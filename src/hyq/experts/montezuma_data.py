@@ -10,10 +10,9 @@ of what was recorded, and keeps it in a cache.
 """
 
 import hashlib
-import io
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path as FilePath
 from typing import Any, Literal
@@ -24,11 +23,11 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.progress import Progress
 
+from hyq.core.arrays import load_arrays, save_arrays
 from hyq.core.errors import HyqError
-from hyq.core.files import file_digest, locked, new_directory, read_json, write_bytes, write_json
+from hyq.core.files import file_digest, locked, new_directory, read_json, write_json
 from hyq.core.seeding import Streams
 from hyq.data.columns import FORMAT as DATASET_FORMAT
-from hyq.data.columns import only_column
 from hyq.data.dataset import Dataset, Episode
 from hyq.envs.montezuma import ACTIONS, SIDE, STEP_LIMIT, STICKINESS, Montezuma, emulator
 from hyq.experts.montezuma import Recording, play_episode
@@ -67,12 +66,12 @@ class Recordings:
         return [*first(self.expert, expert), *first(self.random, size - expert)]
 
     def render(self, kind: MontezumaData, progress: Count = _ignore) -> Dataset:
-        """Play a dataset's recordings again; refuse a result that is not what was recorded."""
-        contents = Contents()
+        """Play a dataset's recordings again; raise if the result is not what was recorded."""
+        contents = hashlib.sha256()
 
         def hashed() -> Iterator[Episode]:
             for episode in render(self.dataset(kind), progress):
-                contents.add(episode)
+                add_to_hash(contents, episode)
                 yield episode
 
         provenance = {
@@ -81,7 +80,7 @@ class Recordings:
             **{name: self.manifest[name] for name in ("size", "seed", "ale_py")},
         }
         dataset = Dataset.of(hashed(), provenance)
-        if contents.digest() != self.manifest["sha256"][kind]:
+        if contents.hexdigest() != self.manifest["sha256"][kind]:
             raise HyqError(
                 f"montezuma/{kind} came out different with ale-py {ale_py.__version__}: it was "
                 f"made with {self.manifest['ale_py']}, install that version"
@@ -96,11 +95,9 @@ class Recordings:
             arrays |= _pack(name, [recording.actions for recording in recordings])
             arrays[f"{name}_seed"] = np.array([recording.seed for recording in recordings])
         with new_directory(directory) as draft:
-            write_bytes(draft / "recordings.npz", _npz(arrays))
-            recordings_hash = {"recordings": file_digest(draft / "recordings.npz")}
-            write_json(
-                draft / "manifest.json", {"format": FORMAT, **self.manifest} | recordings_hash
-            )
+            np.savez_compressed(draft / "recordings.npz", **arrays)  # type: ignore[arg-type]
+            digest = {"recordings": file_digest(draft / "recordings.npz")}
+            write_json(draft / "manifest.json", {"format": FORMAT, **self.manifest, **digest})
 
     @classmethod
     def load(cls, directory: FilePath = SHIPPED) -> "Recordings":
@@ -112,45 +109,31 @@ class Recordings:
         if not file.exists() or file_digest(file) != manifest.get("recordings"):
             raise HyqError(f"{file} was altered or is missing: its hash is not the manifest's")
         with np.load(file, allow_pickle=False) as arrays:
-            paths = zip(_unpack(arrays, "path"), arrays["path_score"].tolist(), strict=True)
-            expert = zip(arrays["expert_seed"].tolist(), _unpack(arrays, "expert"), strict=True)
-            random = zip(arrays["random_seed"].tolist(), _unpack(arrays, "random"), strict=True)
-            return cls(
-                [Path(actions, score) for actions, score in paths],
-                [Recording(seed, actions) for seed, actions in expert],
-                [Recording(seed, actions) for seed, actions in random],
-                manifest,
+            paths = map(Path, _unpack(arrays, "path"), arrays["path_score"].tolist())
+            expert, random = (
+                list(map(Recording, arrays[f"{name}_seed"].tolist(), _unpack(arrays, name)))
+                for name in ("expert", "random")
             )
+            return cls(list(paths), expert, random, manifest)
 
 
-class Contents:
-    """A SHA-256 over everything in a stream of episodes."""
-
-    def __init__(self) -> None:
-        """Start with no episode."""
-        self._total = hashlib.sha256()
-
-    def add(self, episode: Episode) -> None:
-        """Take one more episode into account."""
-        lost = np.zeros(0, np.bool_) if episode.life_lost is None else episode.life_lost
-        self._total.update(repr((len(episode.action), bool(episode.terminated))).encode())
-        for column, dtype in (
-            (episode.observation, np.uint8),
-            (episode.action, np.uint8),
-            (episode.reward, "<f4"),
-            (lost, np.uint8),
-        ):
-            self._total.update(np.ascontiguousarray(column, dtype=dtype).tobytes())
-
-    def digest(self) -> str:
-        """Return the hash of the episodes so far."""
-        return self._total.hexdigest()
+def add_to_hash(total: "hashlib._Hash", episode: Episode) -> None:
+    """Take everything in an episode into account."""
+    lost = np.zeros(0, np.bool_) if episode.life_lost is None else episode.life_lost
+    total.update(repr((len(episode.action), bool(episode.terminated))).encode())
+    for column, dtype in (
+        (episode.observation, np.uint8),
+        (episode.action, np.uint8),
+        (episode.reward, "<f4"),
+        (lost, np.uint8),
+    ):
+        total.update(np.ascontiguousarray(column, dtype=dtype).tobytes())
 
 
 def load(name: str, recordings: FilePath = SHIPPED, cache: FilePath | None = None) -> Dataset:
     """Return `montezuma/easy`, `montezuma/medium` or `montezuma/hard`, rendered on first use.
 
-    Rendering takes about a minute; the result is kept in `cache`, by default the directory that
+    Rendering takes a minute or two; the result is kept in `cache`, by default the directory that
     the variable HYQ_CACHE names, or else `~/.cache/hyq`.
     """
     kinds = {f"montezuma/{kind}": kind for kind in EXPERT_PERCENT}
@@ -236,14 +219,16 @@ def record_expert(
     directory.mkdir(parents=True, exist_ok=True)
     streams, transitions, index = Streams(seed), 0, 0
     while transitions < size:
-        path = directory / f"{index:05d}.npz"
+        path = directory / f"{index:05d}.safetensors"
         if not path.exists():
             game_seed = streams.integer("montezuma-data", "game", index)
             expert_seed = streams.integer("montezuma-data", "expert", index)
-            played = play_episode(routes[index % len(routes)], game_seed, expert_seed)
-            _write_episode(path, *played)
-        recording, score = _read_episode(path)
-        yield recording, score
+            played, score = play_episode(routes[index % len(routes)], game_seed, expert_seed)
+            kept = {"seed": np.array(played.seed), "score": np.array(score)}
+            save_arrays(path, {"actions": played.actions, **kept})
+        arrays = load_arrays(path)
+        recording = Recording(int(arrays["seed"]), arrays["actions"])
+        yield recording, int(arrays["score"])
         transitions += len(recording.actions)
         index += 1
 
@@ -273,56 +258,26 @@ def finish(
     manifest: Mapping[str, Any],
     progress: Count = _ignore,
 ) -> Recordings:
-    """Render every episode once to learn the hashes of the three datasets."""
-    contents = {kind: Contents() for kind in EXPERT_PERCENT}
-    size = int(manifest["size"])
-    shares = {kind: size * percent // 100 for kind, percent in EXPERT_PERCENT.items()}
-    rests = {kind: size - share for kind, share in shares.items()}
-    for recordings, left in ((expert, shares), (random, rests)):
-        for episode in render(first(recordings, max(left.values())), progress):
-            for kind, total in contents.items():
-                if left[kind] > 0:
-                    total.add(_cut(episode, left[kind]))
-                    left[kind] -= len(episode.action)
-    digests = {kind: total.digest() for kind, total in contents.items()}
-    made = {**manifest, "ale_py": ale_py.__version__, "sha256": digests}
-    return Recordings(paths, expert, random, made)
-
-
-def _cut(episode: Episode, steps: int) -> Episode:
-    """Return the first `steps` transitions; what is cut off was not terminated."""
-    if len(episode.action) <= steps:
-        return episode
-    lost = None if episode.life_lost is None else episode.life_lost[:steps]
-    images = only_column(episode.observation)[: steps + 1]
-    return Episode(images, episode.action[:steps], episode.reward[:steps], False, lost)
-
-
-def _write_episode(path: FilePath, recording: Recording, score: int) -> None:
-    arrays = {"seed": recording.seed, "actions": recording.actions, "score": score}
-    write_bytes(path, _npz(arrays))
-
-
-def _read_episode(path: FilePath) -> tuple[Recording, int]:
-    with np.load(path, allow_pickle=False) as file:
-        return Recording(int(file["seed"]), file["actions"]), int(file["score"])
+    """Render the three datasets to learn their hashes."""
+    made = Recordings(paths, expert, random, {**manifest, "ale_py": ale_py.__version__})
+    digests = {}
+    for kind in EXPERT_PERCENT:
+        total = hashlib.sha256()
+        for episode in render(made.dataset(kind), progress):
+            add_to_hash(total, episode)
+        digests[kind] = total.hexdigest()
+    return replace(made, manifest={**made.manifest, "sha256": digests})
 
 
 def write_path(file: FilePath, path: Path) -> None:
     """Keep a path."""
-    write_bytes(file, _npz({"actions": path.actions, "score": path.score}))
+    save_arrays(file, {"actions": path.actions, "score": np.array(path.score)})
 
 
 def read_path(file: FilePath) -> Path:
     """Read a path that was kept."""
-    with np.load(file, allow_pickle=False) as arrays:
-        return Path(arrays["actions"], int(arrays["score"]))
-
-
-def _npz(arrays: Mapping[str, Any]) -> bytes:
-    buffer = io.BytesIO()
-    np.savez_compressed(buffer, **arrays)
-    return buffer.getvalue()
+    arrays = load_arrays(file)
+    return Path(arrays["actions"], int(arrays["score"]))
 
 
 def _pack(name: str, actions: Sequence[NDArray[np.uint8]]) -> dict[str, NDArray[Any]]:

@@ -1,6 +1,5 @@
 """What the expert plans with: a route to follow, emulators to imagine in, a search close by."""
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from random import Random
 
@@ -8,21 +7,9 @@ import numpy as np
 from ale_py import ALEInterface, ALEState
 
 from hyq.core.types import FloatArray
-from hyq.envs.montezuma import (
-    DYING,
-    FALLING,
-    FRAME_SKIP,
-    INVENTORY,
-    JOYSTICK,
-    NOOP,
-    ROOM,
-    SPARE_LIVES,
-    STICKINESS,
-    X,
-    Y,
-    emulator,
-)
-from hyq.experts.montezuma_search import DEEP_FALL, MOVES, Path, Ram
+from hyq.envs import montezuma as mr
+from hyq.envs.montezuma import NOOP, emulator
+from hyq.experts.montezuma_search import DEEP_FALL, MOVES, Path, Ram, lost_life, memories
 
 DEAD = float("-inf")
 """The value of a plan that loses a life."""
@@ -40,15 +27,14 @@ class Route:
     """A path together with the places it passes, so that progress along it can be measured."""
 
     def __init__(self, path: Path) -> None:
-        """Play the path without sticky actions and note where each step leads."""
         self.score = path.score
         self.actions: Plan = [int(action) for action in path.actions]
         ale, score = emulator(), 0
         places: dict[tuple[int, int, int], list[tuple[int, int, int]]] = {}
         for index in range(len(self.actions) + 1):
             ram = ale.getRAM()
-            chapter = (int(ram[ROOM]), int(ram[INVENTORY]), score)
-            places.setdefault(chapter, []).append((index, int(ram[X]), int(ram[Y])))
+            chapter = (int(ram[mr.ROOM]), int(ram[mr.INVENTORY]), score)
+            places.setdefault(chapter, []).append((index, int(ram[mr.X]), int(ram[mr.Y])))
             if index < len(self.actions):
                 score += ale.act(self.actions[index])
         self._chapters: dict[tuple[int, int, int], FloatArray] = {
@@ -56,22 +42,21 @@ class Route:
         }
 
     def __len__(self) -> int:
-        """Count the steps."""
         return len(self.actions)
 
     def locate(self, ram: Ram, score: int) -> tuple[float, int]:
         """Return how far along the route a state is, and the index of the route's nearest step.
 
         Only steps with the same room, inventory and score count: the route passes some places
-        twice, and standing where it ends before having earned its points is no progress.
+        twice, and standing where it ends before having its points is no progress.
         """
         if score >= self.score:
             return len(self) + 5.0, len(self)
-        points = self._chapters.get((int(ram[ROOM]), int(ram[INVENTORY]), score))
+        points = self._chapters.get((int(ram[mr.ROOM]), int(ram[mr.INVENTORY]), score))
         if points is None:
             return -1000.0, 0
         index, x, y = points
-        distance = np.abs(x - float(ram[X])) + 1.5 * np.abs(y - float(ram[Y]))
+        distance = np.abs(x - float(ram[mr.X])) + 1.5 * np.abs(y - float(ram[mr.Y]))
         progress = index - DETOUR_COST * distance
         near = distance <= NEAR
         if near.any():
@@ -118,7 +103,6 @@ class Imagination:
     """The planner's own emulators: what would happen if."""
 
     def __init__(self, route: Route, rng: Random) -> None:
-        """Start an emulator that steps like the agent and one that steps single frames."""
         self._route = route
         self._rng = rng
         self.obedient = emulator()
@@ -149,15 +133,17 @@ class Imagination:
         Compared are an action obeyed at once, one that begins late, and one that lasts into the
         next step; the stick's own position in memory is left out.
         """
-        before, hold = moment.previous, FRAME_SKIP // 2
+        before, hold = moment.previous, mr.FRAME_SKIP // 2
         for late, lasting in ((0, hold), (hold, 0)):
             scripts = [
-                [before] * late + [action] * (FRAME_SKIP - late + lasting) + [next_action] * hold
+                [before] * late + [action] * (mr.FRAME_SKIP - late + lasting) + [next_action] * hold
                 for action in (one, other)
             ]
-            traces = (self._trace(moment.state, script) for script in scripts)
-            expected = list(next(traces))
-            if any(found != right for found, right in zip(next(traces), expected, strict=True)):
+            one_way, other_way = (
+                list(memories(self._frames, moment.state, script, mr.JOYSTICK))
+                for script in scripts
+            )
+            if one_way != other_way:
                 return False
         return True
 
@@ -165,8 +151,7 @@ class Imagination:
         self, ale: ALEInterface, moment: Moment, plan: Plan, idle: int, *, sticky: bool
     ) -> float:
         """Score a plan by its best point, not its end, but wait a while to see that it lives."""
-        furthest, score, held = DEAD, moment.score, moment.previous
-        falling = 0
+        furthest, score, held, falling = DEAD, moment.score, moment.previous, 0
         for count, action in enumerate(plan + [NOOP] * max(12, idle)):
             if count >= len(plan) + idle and falling == 0:
                 break
@@ -176,9 +161,9 @@ class Imagination:
                 reward = ale.act(action)
             score += reward
             ram = ale.getRAM()
-            if ram[DYING] or ram[SPARE_LIVES] != moment.lives:
+            if lost_life(ram, moment.lives):
                 return DEAD
-            falling = int(ram[FALLING])
+            falling = int(ram[mr.FALLING])
             if count < len(plan):
                 furthest = max(furthest, self._route.locate(ram, score)[0])
         return furthest
@@ -186,24 +171,11 @@ class Imagination:
     def _sticky_step(self, action: int, held: int) -> tuple[int, int]:
         """Play four frames, each of which may still hold the action before."""
         reward = 0
-        for _ in range(FRAME_SKIP):
-            if self._rng.random() >= STICKINESS:
+        for _ in range(mr.FRAME_SKIP):
+            if self._rng.random() >= mr.STICKINESS:
                 held = action
             reward += self._frames.act(held)
         return reward, held
-
-    def _trace(self, state: ALEState, script: Sequence[int]) -> Iterator[bytes]:
-        self._frames.restoreState(state)
-        for action in script:
-            self._frames.act(action)
-            yield memory_but_joystick(self._frames)
-
-
-def memory_but_joystick(ale: ALEInterface) -> bytes:
-    """Return the console's memory without the stick's last position."""
-    ram = ale.getRAM()
-    ram[JOYSTICK] = 0
-    return ram.tobytes()
 
 
 @dataclass(slots=True)
@@ -219,7 +191,6 @@ class LocalSearch:
     """An archive of the cells around a moment, to find ways that lead further along the route."""
 
     def __init__(self, route: Route, ale: ALEInterface, rng: Random, moment: Moment) -> None:
-        """Begin at `moment`, on an emulator that is used for nothing else meanwhile."""
         self._route, self._ale, self._rng, self._moment = route, ale, rng, moment
         start = _Cell(moment.state, [], moment.score, moment.progress)
         self._cells: dict[tuple[int, ...], _Cell] = {}
@@ -236,8 +207,8 @@ class LocalSearch:
         self._highest = self._moment.progress + gain
         while budget > 0 and len(self._ways) < enough:
             budget -= self._explore_from(self._choose())
-        self._ways.sort(key=lambda item: item[0], reverse=True)
-        return [way for _, way in self._ways[:5]]
+        best = sorted(self._ways, key=lambda item: item[0], reverse=True)[:5]
+        return [way for _, way in best]
 
     def _choose(self) -> _Cell:
         return max(
@@ -256,14 +227,14 @@ class LocalSearch:
                 score += self._ale.act(move)
                 way.append(move)
                 ram = self._ale.getRAM()
-                lost = ram[DYING] or ram[SPARE_LIVES] != self._moment.lives
-                if lost or ram[FALLING] > DEEP_FALL:
+                if lost_life(ram, self._moment.lives) or ram[mr.FALLING] > DEEP_FALL:
                     return len(way) - len(cell.way)
                 self._file(ram, way, score)
         return len(way) - len(cell.way)
 
     def _file(self, ram: Ram, way: Plan, score: int) -> None:
-        key = (int(ram[ROOM]), int(ram[X]) >> 2, int(ram[Y]) >> 2, int(ram[INVENTORY]), score)
+        place = (int(ram[mr.ROOM]), int(ram[mr.X]) >> 2, int(ram[mr.Y]) >> 2)
+        key = (*place, int(ram[mr.INVENTORY]), score)
         known = self._cells.get(key)
         if known is not None and len(way) >= len(known.way):
             return

@@ -17,21 +17,8 @@ from numpy.typing import NDArray
 
 from hyq.core.errors import HyqError
 from hyq.core.seeding import Streams
-from hyq.envs.montezuma import (
-    BUTTON,
-    DYING,
-    FALLING,
-    INVENTORY,
-    JOYSTICK,
-    LEVEL,
-    NOOP,
-    ROOM,
-    SPARE_LIVES,
-    WITHOUT_FIRE,
-    X,
-    Y,
-    emulator,
-)
+from hyq.envs import montezuma as mr
+from hyq.envs.montezuma import NOOP, emulator
 
 Ram = NDArray[np.uint8]
 CellKey = tuple[int, int, int, int, int, int, int]
@@ -56,23 +43,16 @@ class Path:
     score: int
 
 
-class _Trail:
-    """A way from the start, as a linked list of action segments that cells share."""
+_Trail = tuple["_Trail", tuple[int, ...]] | None
+"""A way from the start, as a linked list of action segments that cells share."""
 
-    __slots__ = ("parent", "segment")
 
-    def __init__(self, parent: "_Trail | None", segment: tuple[int, ...]) -> None:
-        self.parent = parent
-        self.segment = segment
-
-    def actions(self) -> NDArray[np.uint8]:
-        segments = []
-        trail: _Trail | None = self
-        while trail is not None:
-            segments.append(trail.segment)
-            trail = trail.parent
-        flat = [action for segment in reversed(segments) for action in segment]
-        return np.array(flat, dtype=np.uint8)
+def _actions(trail: _Trail) -> NDArray[np.uint8]:
+    segments: list[tuple[int, ...]] = []
+    while trail is not None:
+        trail, segment = trail
+        segments.append(segment)
+    return np.array([action for part in reversed(segments) for action in part], dtype=np.uint8)
 
 
 @dataclass(slots=True)
@@ -90,7 +70,6 @@ class PathSearch:
     """An archive of cells that grows by restoring one and acting at random from it."""
 
     def __init__(self, seed: int) -> None:
-        """Start an archive that holds the first moment of the game."""
         self.steps = 0
         self.best = Path(np.empty(0, np.uint8), 0)
         self._ale = emulator()
@@ -99,15 +78,13 @@ class PathSearch:
         self._all: list[_Cell] = []
         self._shelves: dict[int, list[_Cell]] = {}
         self._scores: list[int] = []
-        self._file(cell_key(self._ale, self._ale.getRAM(), 0), _Trail(None, ()), 0, 0)
+        self._file(cell_key(self._ale, self._ale.getRAM(), 0), None, 0, 0)
 
     def run(self, budget: int, target: int) -> Iterator[Path]:
         """Search until `target` points or `budget` steps; yield every path that beats the last."""
-        announced = 0
-        while self.steps < budget and self.best.score < target:
+        while self.steps < budget and (before := self.best).score < target:
             self._explore_from(self._choose())
-            if self.best.score > announced:
-                announced = self.best.score
+            if self.best is not before:
                 yield self.best
 
     def _choose(self) -> _Cell:
@@ -127,24 +104,21 @@ class PathSearch:
         cell.disappointments += 1
         ale, trail, length, score, key = self._ale, cell.trail, cell.length, cell.score, cell.key
         ale.restoreState(cell.state)
-        lives = ale.getRAM()[SPARE_LIVES]
+        lives = int(ale.getRAM()[mr.SPARE_LIVES])
         segment: list[int] = []
         for action in self._burst():
             score += ale.act(action)
             segment.append(action)
             self.steps += 1
             ram = ale.getRAM()
-            if ram[DYING] or ram[SPARE_LIVES] != lives:
+            if lost_life(ram, lives):
                 return
-            if ram[FALLING] > DEEP_FALL:
+            if ram[mr.FALLING] > DEEP_FALL:
                 continue
-            here = cell_key(ale, ram, score)
-            if here == key:
-                continue
-            key = here
-            if self._is_worth_filing(key, length + len(segment)):
+            before, key = key, cell_key(ale, ram, score)
+            if key != before and self._is_worth_filing(key, length + len(segment)):
                 length += len(segment)
-                trail = _Trail(trail, tuple(segment))
+                trail = (trail, tuple(segment))
                 segment = []
                 if self._file(key, trail, length, score):
                     cell.disappointments = 0
@@ -177,29 +151,32 @@ class PathSearch:
         cell = _Cell(key, state, trail, length, score)
         self._cells[key] = cell
         self._all.append(cell)
-        if score not in self._shelves:
-            self._shelves[score] = []
-            self._scores = sorted(self._shelves)
-        self._shelves[score].append(cell)
+        self._shelves.setdefault(score, []).append(cell)
+        self._scores = sorted(self._shelves)
         if score > self.best.score:
-            self.best = Path(trail.actions(), score)
+            self.best = Path(_actions(trail), score)
         return True
+
+
+def lost_life(ram: Ram, lives: int) -> bool:
+    """Say whether a death has begun since there were so many spare lives."""
+    return bool(ram[mr.DYING] or ram[mr.SPARE_LIVES] != lives)
 
 
 def cell_key(ale: ALEInterface, ram: Ram, score: int) -> CellKey:
     """Describe where the game is: level, room, place, inventory, score, and the lasers' phase."""
-    room = int(ram[ROOM])
+    room = int(ram[mr.ROOM])
     phase = (ale.getEpisodeFrameNumber() >> 4) & 7 if room in LASER_ROOMS else 0
-    place = (int(ram[X]) >> 3, int(ram[Y]) >> 3)
-    return (int(ram[LEVEL]), room, *place, int(ram[INVENTORY]), score, phase)
+    place = (int(ram[mr.X]) >> 3, int(ram[mr.Y]) >> 3)
+    return (int(ram[mr.LEVEL]), room, *place, int(ram[mr.INVENTORY]), score, phase)
 
 
 def tidied(path: Path, lookahead: int = 20) -> Path:
     """Replace actions by simpler ones wherever that changes nothing in the game.
 
-    A step's action becomes NOOP, or loses its FIRE, if the next `lookahead` steps then leave the
-    same memory behind, apart from what merely records the stick and the button. From the end to the
-    start: a button held after a jump can be let go only from its last step backwards.
+    A step's action becomes NOOP, or loses its FIRE, if `lookahead` steps then leave the same memory
+    behind. From the end to the start: a button held after a jump can be let go only from its last
+    step backwards.
     """
     ale, actions = emulator(), [int(action) for action in path.actions]
     states = []
@@ -207,12 +184,11 @@ def tidied(path: Path, lookahead: int = 20) -> Path:
         states.append(ale.cloneState())
         ale.act(action)
     for index in reversed(range(len(actions))):
-        next_actions = actions[index + 1 : index + lookahead]
-        before = actions[index]
-        for simpler in (NOOP, WITHOUT_FIRE.get(before, before)):
-            if simpler == before:
-                break
-            if _same_effect(ale, states[index], before, simpler, next_actions):
+        before, *after = actions[index : index + lookahead]
+        expected = list(memories(ale, states[index], (before, *after), mr.JOYSTICK, mr.BUTTON))
+        for simpler in dict.fromkeys((NOOP, mr.WITHOUT_FIRE.get(before, before))):
+            found = memories(ale, states[index], (simpler, *after), mr.JOYSTICK, mr.BUTTON)
+            if simpler == before or all(map(bytes.__eq__, found, expected)):
                 actions[index] = simpler
                 break
     if score_of(actions) != path.score:
@@ -226,26 +202,23 @@ def score_of(actions: Sequence[int]) -> int:
     return sum(ale.act(action) for action in actions)
 
 
-def _same_effect(
-    ale: ALEInterface, state: ALEState, one: int, other: int, next_actions: list[int]
-) -> bool:
+def memories(
+    ale: ALEInterface, state: ALEState, actions: Iterable[int], *but: int
+) -> Iterator[bytes]:
+    """Act from a state; yield the console's memory after each action, without the bytes `but`.
+
+    What merely records the stick and the button differs even where nothing else does.
+    """
     ale.restoreState(state)
-    traces = []
-    for action in (one, *next_actions):
+    for action in actions:
         ale.act(action)
-        traces.append(memory_but_inputs(ale))
-    ale.restoreState(state)
-    for action, expected in zip((other, *next_actions), traces, strict=True):
-        ale.act(action)
-        if memory_but_inputs(ale) != expected:
-            return False
-    return True
+        yield memory_without(ale, *but)
 
 
-def memory_but_inputs(ale: ALEInterface) -> bytes:
-    """Return the console's memory without its record of the stick and the button."""
+def memory_without(ale: ALEInterface, *but: int) -> bytes:
+    """Return the console's memory with the bytes at these addresses set to zero."""
     ram = ale.getRAM()
-    ram[[JOYSTICK, BUTTON]] = 0
+    ram[list(but)] = 0
     return ram.tobytes()
 
 

@@ -27,7 +27,7 @@ class Statistics:
 
 
 def statistics(recordings: Iterable[Recording]) -> Statistics:
-    """Play recordings again without pictures and count."""
+    """Play recordings again without images and count."""
     episodes, places, actions = [], [], []
     for recording in recordings:
         game, score = emulator(recording.seed, stickiness=STICKINESS), 0

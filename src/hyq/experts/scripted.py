@@ -8,6 +8,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
+from hyq.core.errors import HyqError
 from hyq.core.seeding import Streams
 from hyq.core.types import Array
 from hyq.data.dataset import Dataset, Episode
@@ -48,14 +49,14 @@ def clumsy_acrobot(env: gym.Env[Any, Any], observation: Array, rng: np.random.Ge
 
 def open_door(env: gym.Env[Any, Any], observation: Array, rng: np.random.Generator) -> int:
     """Take the next step of a shortest way: to the key, through the door, to the goal."""
-    return next(_shortest_way(env.unwrapped))
+    return _first_of_shortest_way(env.unwrapped)
 
 
 LEFT, RIGHT, FORWARD, PICK_UP, TOGGLE = 0, 1, 2, 3, 5
 _HEADINGS = ((1, 0), (0, 1), (-1, 0), (0, -1))
 
 
-def _shortest_way(world: Any) -> Iterator[int]:
+def _first_of_shortest_way(world: Any) -> int:
     """Search breadth-first over (position, heading, whether the key is held, the door open)."""
     door_now = next((cell for cell in world.grid.grid if cell and cell.type == "door"), None)
     start = (
@@ -64,24 +65,19 @@ def _shortest_way(world: Any) -> Iterator[int]:
         world.carrying is not None,
         bool(door_now and door_now.is_open),
     )
-    came: dict[Any, tuple[Any, int] | None] = {start: None}
-    queue = deque([start])
+    seen = {start}
+    queue: deque[tuple[Any, int | None]] = deque([(start, None)])
     while queue:
-        state = queue.popleft()
-        position, _, _, _ = state
-        cell = world.grid.get(*position)
-        if cell is not None and cell.type == "goal":
-            break
+        state, first = queue.popleft()
         for action, next_state in _moves(world, state):
-            if next_state not in came:
-                came[next_state] = (state, action)
-                queue.append(next_state)
-    way: list[int] = []
-    step = came[state]
-    while step is not None:
-        way.append(step[1])
-        step = came[step[0]]
-    yield from reversed(way)
+            begun = action if first is None else first
+            cell = world.grid.get(*next_state[0])
+            if cell is not None and cell.type == "goal":
+                return begun
+            if next_state not in seen:
+                seen.add(next_state)
+                queue.append((next_state, begun))
+    raise HyqError("this world has no way to its goal")
 
 
 def _moves(world: Any, state: Any) -> Iterator[tuple[int, Any]]:

@@ -13,7 +13,26 @@ from hyq.core.types import Array
 from hyq.data.dataset import Dataset
 from hyq.fqi.rollout import Policy, VectorEnv
 
-S = TypeVar("S")
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A state as named arrays, split by how it grows."""
+
+    replaced: Mapping[str, Array]
+    """Parts that every iteration makes anew, such as parameters."""
+    appended: Mapping[str, Array]
+    """What the newest iteration added to a part that only grows, such as collected data."""
+
+
+class State(Protocol):
+    """Everything the next iteration depends on."""
+
+    def snapshot(self) -> Snapshot:
+        """Turn the state into arrays."""
+        ...
+
+
+S = TypeVar("S", bound=State)
 
 
 @dataclass(frozen=True)
@@ -34,16 +53,6 @@ class Step(Generic[S]):
     """Where the wall time went."""
 
 
-@dataclass(frozen=True)
-class Snapshot:
-    """A state as named arrays, split by how it grows."""
-
-    replaced: Mapping[str, Array]
-    """Parts that every iteration makes anew, such as parameters."""
-    appended: Mapping[str, Array]
-    """What the newest iteration added to a part that only grows, such as collected data."""
-
-
 class Algorithm(Protocol[S]):
     """A method that learns from logged data, from an environment, or from both."""
 
@@ -53,10 +62,6 @@ class Algorithm(Protocol[S]):
         """Yield after every iteration; a state given in is resumed from, to the bit."""
         ...
 
-    def snapshot(self, state: S) -> Snapshot:
-        """Turn a state into arrays."""
-        ...
-
     def restore(self, replaced: Mapping[str, Array], appended: Sequence[Mapping[str, Array]]) -> S:
-        """Turn arrays back into the state: the newest `replaced`, and every `appended` in order."""
+        """Undo `State.snapshot`: the newest `replaced`, and every `appended` in order."""
         ...

@@ -23,13 +23,20 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
+from scipy.special import softmax
 
-from hyq.core.choices import check_choices
+from hyq.core.settings import check_choices
 from hyq.core.types import Array, FloatArray, IntArray
 from hyq.fqi.classes import DiscreteValueFunction, Regression
-from hyq.fqi.targets import softmax
 
 Encoding = Literal["hard", "soft"]
+
+
+def encode(logits: FloatArray, encoding: Encoding) -> FloatArray:
+    """Return the softmax of each row, or its one-hot limit at temperature zero."""
+    if encoding == "hard":
+        return np.eye(logits.shape[1])[logits.argmax(axis=1)]
+    return softmax(logits, axis=1)
 
 
 @dataclass(frozen=True)
@@ -46,12 +53,16 @@ class BlockFunction(DiscreteValueFunction):
         logits = observation @ self.encoder + self.bias
         if self.encoding == "hard":
             return self.head[logits.argmax(axis=1)]
-        return softmax(logits) @ self.head
+        return softmax(logits, axis=1) @ self.head
 
     def arrays(self) -> Mapping[str, Array]:
         """Return the parameters."""
         hard = np.array([self.encoding == "hard"])
-        return {"encoder": self.encoder, "bias": self.bias, "head": self.head, "hard": hard}
+        return {**super().arrays(), "hard": hard}
+
+    def with_arrays(self, arrays: Mapping[str, Array]) -> "BlockFunction":
+        """Return the function with these parameters and the same encoding."""
+        return super().with_arrays({n: array for n, array in arrays.items() if n != "hard"})
 
 
 @dataclass(frozen=True)
@@ -75,7 +86,6 @@ class BlockClass:
     """Iterations of L-BFGS."""
 
     def __post_init__(self) -> None:
-        """Validate the encoding."""
         check_choices(self)
 
     def zero(self) -> BlockFunction:
@@ -86,10 +96,6 @@ class BlockClass:
             np.zeros((self.latents, self.actions), np.float32),
             self.encoding,
         )
-
-    def rebuild(self, arrays: Mapping[str, Array]) -> BlockFunction:
-        """Return the function with these parameters."""
-        return BlockFunction(arrays["encoder"], arrays["bias"], arrays["head"], self.encoding)
 
     def fit(
         self, problem: Regression, start: BlockFunction, rng: np.random.Generator
@@ -115,7 +121,7 @@ class BlockClass:
 
         def objective(parameters: FloatArray) -> tuple[float, FloatArray]:
             matrix = parameters.reshape(-1, self.latents).astype(np.float32)
-            code = softmax(x @ matrix[:-1] + matrix[-1])
+            code = softmax(x @ matrix[:-1] + matrix[-1], axis=1)
             head = head_problem.solve(code)
             chosen = head.T[action]
             residual = np.einsum("ij,ij->i", code, chosen) - target
@@ -138,10 +144,7 @@ class BlockClass:
         found = minimize(objective, begin, jac=True, method="L-BFGS-B", options=options)
         matrix = found.x.reshape(-1, self.latents).astype(np.float32)
         logits = x @ matrix[:-1] + matrix[-1]
-        if self.encoding == "hard":
-            code = np.eye(self.latents, dtype=np.float32)[logits.argmax(axis=1)]
-        else:
-            code = softmax(logits)
+        code = encode(logits, self.encoding).astype(np.float32)
         encoder = matrix[:-1] / scale
         return BlockFunction(
             encoder,

@@ -25,19 +25,19 @@ from typing import Any
 import numpy as np
 from numpy.random import Generator
 from scipy.optimize import minimize
+from scipy.special import softmax
 
-from hyq.core.choices import check_choices
 from hyq.core.errors import HyqError
 from hyq.core.seeding import Streams
+from hyq.core.settings import check_choices, check_positive, check_range
 from hyq.core.types import Array, FloatArray, IntArray, Transitions
 from hyq.data.dataset import Dataset
 from hyq.data.online import Batch, OnlineStore
-from hyq.fqi.base import Snapshot, Step
-from hyq.fqi.block import Encoding
+from hyq.fqi.base import Step
+from hyq.fqi.block import Encoding, encode
 from hyq.fqi.classes import DiscreteValueFunction, GreedyPolicy, num_actions
-from hyq.fqi.hyq_fqi import HyQState, restore
-from hyq.fqi.rollout import Policy, VectorEnv, lockstep, uniform_actions
-from hyq.fqi.targets import softmax
+from hyq.fqi.hyq_fqi import HyQState
+from hyq.fqi.rollout import Policy, VectorEnv, lockstep, uniform_from
 
 Arrays = Mapping[str, Array]
 SOLVER: Any = {"method": "L-BFGS-B", "options": {"maxiter": 30, "ftol": 1e-4, "gtol": 1e-4}}
@@ -73,13 +73,10 @@ class BRIEEConfig:
     v_max: float = 1.0
 
     def __post_init__(self) -> None:
-        """Validate the settings."""
-        positive = ("iterations", "latents", "discriminators", "ridge", "lambda_", "v_max")
         for name, value in vars(self).items():
-            if name in positive and not value > 0:
-                raise HyqError(f"{name} must be positive, got {value}")
-            if name != "encoding" and not value >= 0:
-                raise HyqError(f"{name} must not be negative, got {value}")
+            if name != "encoding":
+                check_range(name, value, 0)
+        check_positive(self, "iterations", "latents", "discriminators", "ridge", "lambda_", "v_max")
         check_choices(self)
 
 
@@ -99,8 +96,7 @@ class OptimisticQ(DiscreteValueFunction):
         """Return softmax(U s), or its one-hot limit at temperature zero."""
         matrix = self.encoder.astype(np.float32)
         logits = (observation @ matrix[:-1] + matrix[-1]).astype(np.float64)
-        hard = np.eye(logits.shape[1])[logits.argmax(axis=1)]
-        return hard if self.config.encoding == "hard" else softmax(logits)
+        return encode(logits, self.config.encoding)
 
     def bonus(self, code: FloatArray) -> FloatArray:
         """Return b(s, a) = min(alpha |phi(s, a)|_{Sigma^-1}, cap) for every action."""
@@ -112,16 +108,13 @@ class OptimisticQ(DiscreteValueFunction):
         code = self.code(observation)
         return code @ self.weights.T + self.bonus(code)
 
-    def arrays(self) -> Arrays:
-        """Return all but the settings."""
-        return {name: array for name, array in vars(self).items() if name != "config"}
-
 
 def collect(env: VectorEnv, policy: Policy, horizon: int, streams: Streams) -> tuple[Batch, int]:
     """Roll in to every step, act uniformly there and one step on; count every transition."""
     parts: list[list[Transitions]] = [[] for _ in range(horizon)]
     for depth in range(-1, horizon):  # -1 gives step 0 its second tuple
-        acting = _roll_in(env, policy, depth, streams.generator("uniform-actions", depth))
+        rng = streams.generator("uniform-actions", depth)
+        acting = uniform_from(depth, policy, env, rng)
         seed = streams.integer("roll-in", depth)
         for h, (rows, _) in enumerate(lockstep(env, acting, min(depth + 2, horizon), seed)):
             parts[h].append(rows if h >= depth else rows[:0])
@@ -129,11 +122,6 @@ def collect(env: VectorEnv, policy: Policy, horizon: int, streams: Streams) -> t
         raise HyqError(f"no episode got to step {parts.index([])} of {horizon}: BRIEE needs some")
     samples = env.num_envs * sum(map(len, parts))
     return tuple(Transitions.concatenate(part) for part in parts), samples
-
-
-def _roll_in(env: VectorEnv, policy: Policy, depth: int, rng: Generator) -> Policy:
-    space, count = env.single_action_space, env.num_envs
-    return lambda h, x: policy(h, x) if h < depth else uniform_actions(space, count, rng)
 
 
 def standardise(x: Array) -> tuple[Array, FloatArray, FloatArray]:
@@ -163,7 +151,7 @@ class Rows:
 
     def code(self, encoder: FloatArray) -> FloatArray:
         """Return softmax(U s)."""
-        return softmax((self.x @ encoder.astype(np.float32)).astype(np.float64))
+        return softmax((self.x @ encoder.astype(np.float32)).astype(np.float64), axis=1)
 
     def outcome(self, discriminators: FloatArray) -> FloatArray:
         """Return f(s') = tanh(u . s'), one column each."""
@@ -364,13 +352,12 @@ class BRIEE:
                 seconds=dict(zip(("collect", "represent", "plan"), np.diff(clock), strict=True)),
             )
 
-    def snapshot(self, state: BRIEEState) -> Snapshot:
-        """Keep the functions and counters; append the newest batch."""
-        return state.snapshot()
-
     def restore(self, replaced: Arrays, appended: Sequence[Arrays]) -> BRIEEState:
         """Rebuild functions, counters and the online store."""
-        return restore(lambda arrays: OptimisticQ(**arrays, config=self.config), replaced, appended)
+        empty = np.zeros(0)
+        return HyQState.restore(
+            OptimisticQ(empty, empty, empty, empty, self.config), replaced, appended
+        )
 
 
 def _ignorance(env: VectorEnv, config: BRIEEConfig) -> OptimisticQ:

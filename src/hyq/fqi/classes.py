@@ -8,8 +8,8 @@ maximise in closed form.
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from dataclasses import dataclass, fields, replace
+from typing import Any, Protocol, Self, TypeVar
 
 import gymnasium as gym
 import numpy as np
@@ -18,24 +18,32 @@ from hyq.core.errors import HyqError
 from hyq.core.types import Array, FloatArray
 
 
-class ValueFunction(Protocol):
-    """One element f_h of a function class. Immutable: a fit returns a new one."""
+class ValueFunction(ABC):
+    """One element f_h of a function class, a dataclass. Immutable: a fit returns a new one."""
 
+    @abstractmethod
     def at(self, observation: Array, action: Array) -> FloatArray:
         """Return f_h(s, a) for each row."""
-        ...
+
+    @abstractmethod
+    def greedy(self, observation: Array) -> Array:
+        """Return argmax_a f_h(s, a) for each row."""
 
     def best(self, observation: Array) -> FloatArray:
         """Return max_a f_h(s, a) for each row."""
-        ...
-
-    def greedy(self, observation: Array) -> Array:
-        """Return argmax_a f_h(s, a) for each row."""
-        ...
+        return self.at(observation, self.greedy(observation))
 
     def arrays(self) -> Mapping[str, Array]:
-        """Return everything needed to rebuild this function, as named arrays."""
-        ...
+        """Return the parameters, all fields that are arrays, by name."""
+        return {
+            field.name: getattr(self, field.name)
+            for field in fields(self)  # type: ignore[arg-type]
+            if field.init and isinstance(getattr(self, field.name), np.ndarray)
+        }
+
+    def with_arrays(self, arrays: Mapping[str, Array]) -> Self:
+        """Return the function of the same class that has the parameters `arrays`."""
+        return replace(self, **arrays)  # type: ignore[type-var]
 
 
 @dataclass(frozen=True)
@@ -66,21 +74,13 @@ class FunctionClass(Protocol[F]):
         """
         ...
 
-    def rebuild(self, arrays: Mapping[str, Array]) -> F:
-        """Turn `ValueFunction.arrays()` back into the function."""
-        ...
 
-
-class DiscreteValueFunction(ABC):
+class DiscreteValueFunction(ValueFunction):
     """A `ValueFunction` over actions 0, ..., A - 1 that can afford to enumerate them."""
 
     @abstractmethod
     def values(self, observation: Array) -> FloatArray:
         """Return f_h(s, .) for each row, shape (n, A)."""
-
-    @abstractmethod
-    def arrays(self) -> Mapping[str, Array]:
-        """Return everything needed to rebuild this function, as named arrays."""
 
     def at(self, observation: Array, action: Array) -> FloatArray:
         """Return f_h(s, a) for each row."""

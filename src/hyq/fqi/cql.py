@@ -10,8 +10,7 @@ and what is left is fitted Q-iteration, which trusts values of states it has nev
 """
 
 import math
-import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -19,35 +18,34 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hyq.core.choices import check_choices
-from hyq.core.errors import HyqError
 from hyq.core.seeding import Streams
+from hyq.core.settings import check_positive, check_range
 from hyq.core.types import Array, Transitions
 from hyq.data.dataset import Dataset
 from hyq.data.minibatch import StepSampler
-from hyq.fqi.base import Snapshot, Step
-from hyq.fqi.classes import GreedyPolicy, num_actions
-from hyq.fqi.networks import StepNetworks, as_tensor, at_next_step
+from hyq.fqi.base import Step
+from hyq.fqi.networks import (
+    NetworkConfig,
+    NetworkState,
+    StepNetworks,
+    as_tensor,
+    at_next_step,
+    iterate,
+    make_networks,
+)
 from hyq.fqi.rollout import VectorEnv
 from hyq.losses import chosen, conservative_penalty, squared_loss
 
 
 @dataclass(frozen=True)
-class CQLConfig:
+class CQLConfig(NetworkConfig):
     """The settings of CQL; the defaults are the paper's."""
 
     iterations: int = 40
-    """Iterations; each ends with a policy to evaluate."""
     updates: int = 150
-    """Gradient steps in an iteration."""
-    networks: Literal["shared", "per-step"] = "shared"
-    """One network for all steps, which must read the step off the observation, or one for each."""
-    hidden: tuple[int, ...] = (256, 256)
-    """Hidden units of each network."""
     batch_size: int = 512
-    """Rows in a gradient step; networks of their own divide them evenly."""
-    learning_rate: float = 1e-3
-    """Adam's step size."""
+    hidden: tuple[int, ...] = (256, 256)
+    networks: Literal["shared", "per-step"] = "shared"
     discount: float = 0.99
     """gamma."""
     tau: float = 0.01
@@ -56,19 +54,11 @@ class CQLConfig:
     """CQL weight; 0 is offline DQN."""
 
     def __post_init__(self) -> None:
-        """Validate the settings."""
-        if min(self.iterations, self.updates, self.batch_size) < 1 or not self.learning_rate > 0:
-            raise HyqError("iterations, updates, batch_size and learning_rate must be positive")
-        check_choices(self)
-        if not (0 < self.tau <= 1 and 0 <= self.discount <= 1 and self.alpha >= 0):
-            raise HyqError(
-                "tau must lie in (0, 1], discount in [0, 1], and alpha must not be negative; "
-                f"got {self.tau}, {self.discount} and {self.alpha}"
-            )
-
-
-CQLState = Mapping[str, Array]
-"""Both networks, the optimiser and the count of iterations, as named arrays."""
+        super().__post_init__()
+        check_positive(self, "tau")
+        check_range("tau", self.tau, 0, 1)
+        check_range("discount", self.discount, 0, 1)
+        check_range("alpha", self.alpha, 0)
 
 
 @dataclass(frozen=True)
@@ -81,62 +71,35 @@ class CQL:
     """
 
     config: CQLConfig = CQLConfig()
+    restore = staticmethod(NetworkState.restore)
 
     def run(
-        self, env: VectorEnv, offline: Dataset, streams: Streams, state: CQLState | None = None
-    ) -> Iterator[Step[CQLState]]:
+        self, env: VectorEnv, offline: Dataset, streams: Streams, state: NetworkState | None = None
+    ) -> Iterator[Step[NetworkState]]:
         """Descend the loss on minibatches of the data; `env` is never stepped."""
-        config, data = self.config, offline.by_step()
-        horizon = data.horizon
+        config, data, streams = self.config, offline.by_step(), streams.below("cql")
         per_step = config.networks == "per-step"
         sampler = StepSampler.of(data) if per_step else StepSampler.counted([len(data)])
-        networks = StepNetworks(
-            len(sampler.count),
-            math.prod(data.transitions.observation.shape[1:]),
-            config.hidden,
-            num_actions(env.single_action_space),
-            learning_rate=config.learning_rate,
-            seed=streams.integer("cql", "initial"),
-        )
-        members, begin = len(sampler.count), 0
+        networks = make_networks(config, env, data, streams)
+        members = networks.online.members
         each = -(-config.batch_size // members)
-        if state is not None:
-            networks.restore(state)
-            begin = int(state["iteration"])
-        for t in range(begin, config.iterations):
-            started = time.perf_counter()
-            rng, means = streams.generator("cql", "minibatches", t), []
-            for _ in range(config.updates):
-                draw = sampler.draw(each, rng)
-                rows, last = data.transitions[draw], data.step[draw] == horizon - 1
-                squared, penalty, value = cql_terms(networks, rows, last, config)
-                loss = squared.mean() + config.alpha * penalty.mean()
-                # Summed over networks, so that each learns as if it were alone.
-                networks.descend(loss * members, config.tau)
-                means.append([x.mean().item() for x in (squared, penalty, value)])
-            squares, penalties, values = np.mean(means, axis=0).tolist()
-            yield Step(
-                state=networks.arrays(iteration=t + 1),
-                iteration=t + 1,
-                online_steps=0,
-                policy=GreedyPolicy(networks.functions(horizon)),
-                metrics={
-                    "offline_residual": math.sqrt(squares),
-                    "penalty": penalties,
-                    "value": values,
-                },
-                seconds={"fit": time.perf_counter() - started},
-            )
 
-    def snapshot(self, state: CQLState) -> Snapshot:
-        """Keep everything: it is made anew in every iteration."""
-        return Snapshot(state, {})
+        def update(rng: np.random.Generator, number: int) -> list[float]:
+            draw = sampler.draw(each, rng)
+            last = data.step[draw] == data.horizon - 1
+            squared, penalty, value = cql_terms(networks, data.transitions[draw], last, config)
+            loss = squared.mean() + config.alpha * penalty.mean()
+            # Summed over networks, so that each learns as if it were alone.
+            networks.descend(loss * members, config.tau)
+            return [term.mean().item() for term in (squared, penalty, value)]
 
-    def restore(
-        self, replaced: Mapping[str, Array], appended: Sequence[Mapping[str, Array]]
-    ) -> CQLState:
-        """Take it back."""
-        return replaced
+        def metrics(means: list[float]) -> dict[str, float]:
+            square, penalty, value = means
+            return {"offline_residual": math.sqrt(square), "penalty": penalty, "value": value}
+
+        return iterate(
+            config, networks, data.horizon, streams, state, lambda online: update, metrics
+        )
 
 
 def cql_terms(

@@ -11,8 +11,7 @@ misleads it where they are not.
 """
 
 import math
-import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -20,32 +19,39 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hyq.core.choices import check_choices
 from hyq.core.errors import HyqError
 from hyq.core.seeding import Streams
+from hyq.core.settings import check_positive, check_range
 from hyq.core.types import Array, FloatArray, Transitions
 from hyq.data.dataset import Dataset
 from hyq.data.minibatch import StepSampler
 from hyq.data.mix import mixing_weights
-from hyq.data.online import OnlineStore
-from hyq.fqi.base import Snapshot, Step
-from hyq.fqi.classes import GreedyPolicy, num_actions
+from hyq.data.online import Batch, OnlineStore
+from hyq.fqi.base import Step
 from hyq.fqi.hyq_fqi import HyQConfig, collect
-from hyq.fqi.networks import StepNetworks, as_tensor, at_next_step
+from hyq.fqi.networks import (
+    NetworkConfig,
+    NetworkState,
+    StepNetworks,
+    Update,
+    as_tensor,
+    at_next_step,
+    iterate,
+    make_networks,
+)
 from hyq.fqi.rollout import VectorEnv
 from hyq.losses import chosen, large_margin_loss, squared_loss
 
 
 @dataclass(frozen=True)
-class DQfDConfig:
+class DQfDConfig(NetworkConfig):
     """The settings of DQfD; m_on is the `num_envs` of the environment it is given."""
 
     iterations: int = 70
-    """Iterations; each ends with a policy to evaluate."""
+    batch_size: int = 3200
+    hidden: tuple[int, ...] = (32,)
     pretraining: int = 20
-    """Iterations, of the above, that learn offline before the first interaction."""
-    updates: int = 100
-    """Gradient steps in an iteration."""
+    """Iterations, of all, that learn offline before the first interaction."""
     collection: Literal["q-type", "v-type"] = "v-type"
     """How to collect online tuples: as Hy-Q does."""
     offline_share: float = 0.5
@@ -56,40 +62,20 @@ class DQfDConfig:
     """lambda; 0 is Q-learning on both sources."""
     l2: float = 1e-5
     """Weight of the squared parameters."""
-    networks: Literal["shared", "per-step"] = "per-step"
-    """One network for all steps, which must read the step off the observation, or one for each."""
-    hidden: tuple[int, ...] = (32,)
-    """Hidden units of each network."""
-    batch_size: int = 3200
-    """Rows in a gradient step; networks of their own divide them evenly."""
-    learning_rate: float = 1e-3
-    """Adam's step size."""
     tau: float = 0.1
     """How far the target network moves towards the network at every gradient step."""
     value_range: tuple[float, float] = (0.0, 1.0)
     """Targets are kept inside this range: [0, V_max] in the paper."""
 
     def __post_init__(self) -> None:
-        """Validate the settings."""
-        if min(self.iterations, self.updates) < 1 or not self.learning_rate > 0:
-            raise HyqError("iterations, updates and learning_rate must be positive")
+        super().__post_init__()
         if self.batch_size < 2:
             raise HyqError(f"batch_size must leave room for both sources, got {self.batch_size}")
-        check_choices(self)
-        if min(self.pretraining, self.margin, self.margin_weight, self.l2) < 0:
-            raise HyqError("pretraining, margin, margin_weight and l2 must not be negative")
-        if not 0 < self.tau <= 1:
-            raise HyqError(f"tau must lie in (0, 1], got {self.tau}")
-        mixing_weights(1, 1, self.offline_share)
-
-
-@dataclass(frozen=True)
-class DQfDState:
-    """Everything the next iteration depends on."""
-
-    arrays: Mapping[str, Array]
-    """Both networks, the optimiser and the counters."""
-    online: OnlineStore
+        for name in ("pretraining", "margin", "margin_weight", "l2"):
+            check_range(name, getattr(self, name), 0)
+        check_positive(self, "tau")
+        check_range("tau", self.tau, 0, 1)
+        check_range("offline_share", self.offline_share, 0, 1)
 
 
 @dataclass(frozen=True)
@@ -101,68 +87,36 @@ class DQfD:
     """
 
     config: DQfDConfig = DQfDConfig()
+    restore = staticmethod(NetworkState.restore)
 
     def run(
-        self, env: VectorEnv, offline: Dataset, streams: Streams, state: DQfDState | None = None
-    ) -> Iterator[Step[DQfDState]]:
+        self, env: VectorEnv, offline: Dataset, streams: Streams, state: NetworkState | None = None
+    ) -> Iterator[Step[NetworkState]]:
         """Learn offline for a while; then alternate between collecting and learning from both."""
-        config, data = self.config, offline.by_step()
-        horizon = data.horizon
-        members = horizon if config.networks == "per-step" else 1
-        networks = StepNetworks(
-            members,
-            math.prod(data.transitions.observation.shape[1:]),
-            config.hidden,
-            num_actions(env.single_action_space),
-            learning_rate=config.learning_rate,
-            seed=streams.integer("dqfd", "initial"),
-        )
-        begin, samples, online = 0, 0, OnlineStore()
-        if state is not None:
-            networks.restore(state.arrays)
-            begin, samples = int(state.arrays["iteration"]), int(state.arrays["online_steps"])
-            online = state.online
+        config, data, streams = self.config, offline.by_step(), streams.below("dqfd")
+        horizon, networks = data.horizon, make_networks(config, env, data, streams)
+        members = networks.online.members
         logged = Source.of(data.transitions, data.step, members)
-        for t in range(begin, config.iterations):
-            started = time.perf_counter()
-            if t >= config.pretraining:
-                collecting = Streams(streams.integer("dqfd", "collect", t))
-                how = HyQConfig(collection=config.collection)
-                batch, used = collect(env, networks.functions(horizon), how, collecting)
-                online += batch
-                samples += used
-            collected = time.perf_counter()
+
+        def collected(t: int) -> tuple[Batch, int] | None:
+            if t < config.pretraining:
+                return None
+            how = HyQConfig(collection=config.collection)
+            seeds = Streams(streams.integer("collect", t))
+            return collect(env, networks.functions(horizon), how, seeds)
+
+        def prepare(online: OnlineStore) -> Update:
             sources = [logged, *_online_source(online, horizon, members)]
-            rng, parts = streams.generator("dqfd", "minibatches", t), []
-            for _ in range(config.updates):
+
+            def update(rng: np.random.Generator, number: int) -> list[float]:
                 minibatch = draw_mixed(sources, config, rng)
-                loss, row = dqfd_loss(networks, minibatch, horizon, config)
+                loss, parts = dqfd_loss(networks, minibatch, horizon, config)
                 networks.descend(loss, config.tau)
-                parts.append(row)
-            yield Step(
-                state=DQfDState(networks.arrays(iteration=t + 1, online_steps=samples), online),
-                iteration=t + 1,
-                online_steps=samples,
-                policy=GreedyPolicy(networks.functions(horizon)),
-                metrics=_summarise(parts),
-                seconds={
-                    "collect": collected - started,
-                    "fit": time.perf_counter() - collected,
-                },
-            )
+                return parts
 
-    def snapshot(self, state: DQfDState) -> Snapshot:
-        """Keep networks, optimiser and counters; append the newest batch."""
-        if int(state.arrays["iteration"]) <= self.config.pretraining:
-            return Snapshot(state.arrays, {"counts": np.zeros(0, np.int64)})
-        return Snapshot(state.arrays, state.online.newest())
+            return update
 
-    def restore(
-        self, replaced: Mapping[str, Array], appended: Sequence[Mapping[str, Array]]
-    ) -> DQfDState:
-        """Take the arrays back, and rebuild the online store."""
-        collected = (part for part in appended if len(part["counts"]))
-        return DQfDState(replaced, OnlineStore.rebuild(collected))
+        return iterate(config, networks, horizon, streams, state, prepare, _metrics, collected)
 
 
 @dataclass(frozen=True, eq=False)
@@ -212,15 +166,9 @@ def draw_mixed(sources: Sequence[Source], config: DQfDConfig, rng: np.random.Gen
     counts = (logged, each - logged)
     draws = [source.sampler.draw(n, rng) for source, n in zip(sources, counts, strict=False)]
     parts = [source.rows[draw] for source, draw in zip(sources, draws, strict=True)]
-    rows = Transitions(
-        *(np.concatenate(columns, axis=1) for columns in zip(*map(_columns, parts), strict=True))
-    )
+    rows = Transitions.concatenate(parts, axis=1)
     steps = [source.step[draw] for source, draw in zip(sources, draws, strict=True)]
     return Mixed(rows, np.concatenate(steps, axis=1), mixing_weights(*counts, share), logged)
-
-
-def _columns(rows: Transitions) -> list[Array]:
-    return list(vars(rows).values())
 
 
 def dqfd_loss(
@@ -246,9 +194,9 @@ def dqfd_loss(
     return loss, [part.detach().mean().item() if part.numel() else math.nan for part in parts]
 
 
-def _summarise(parts: list[list[float]]) -> dict[str, float]:
-    """Average over minibatches; a source that was not drawn from has no residual."""
-    offline, online, margin = np.mean(parts, axis=0).tolist()
+def _metrics(means: list[float]) -> dict[str, float]:
+    """Name the parts of the loss; a source that was not drawn from has no residual."""
+    offline, online, margin = means
     metrics = {
         "offline_residual": math.sqrt(offline),
         "online_residual": math.sqrt(online),

@@ -4,7 +4,6 @@ The paper's theorems are stated for finite classes, and its offline counterexamp
 are broken, both among functions that fit equally well and among actions of equal value.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -35,16 +34,11 @@ class FiniteFunction(DiscreteValueFunction):
         by_preference = self.values(observation)[:, self.action_order]
         return self.action_order[by_preference.argmax(axis=1)]
 
-    def arrays(self) -> Mapping[str, Array]:
-        """Return the table and the order."""
-        return {"table": self.table, "action_order": self.action_order}
-
 
 class FiniteClass:
     """F_h = {f_1, ..., f_K}: least squares tries them all; the earliest of equals wins."""
 
     def __init__(self, tables: FloatArray, action_order: IntArray | None = None) -> None:
-        """Take `tables` of shape (K, S, A) and, if not 0, 1, ..., the order of actions."""
         self.tables = np.asarray(tables, dtype=np.float64)
         if self.tables.ndim != 3 or not len(self.tables):
             raise HyqError(f"tables must have shape (K, S, A), got {self.tables.shape}")
@@ -66,7 +60,3 @@ class FiniteClass:
         return FiniteFunction(
             self.tables[np.argmax(losses <= losses.min() + _TIE)], self.action_order
         )
-
-    def rebuild(self, arrays: Mapping[str, Array]) -> FiniteFunction:
-        """Take the table and the order back."""
-        return FiniteFunction(arrays["table"], arrays["action_order"])

@@ -21,11 +21,10 @@ from typing import Generic, Literal
 import gymnasium as gym
 import numpy as np
 
-from hyq.core.choices import check_choices
-from hyq.core.errors import HyqError
 from hyq.core.schedules import PiecewiseLinear
 from hyq.core.seeding import Streams
-from hyq.core.trees import subtree
+from hyq.core.settings import check_choices, check_positive, check_range
+from hyq.core.trees import flatten, subtree
 from hyq.core.types import Array, FloatArray, Transitions
 from hyq.data.dataset import Dataset
 from hyq.data.mix import mixing_weights
@@ -40,8 +39,8 @@ from hyq.fqi.classes import (
     ValueFunction,
     num_actions,
 )
-from hyq.fqi.rollout import Policy, VectorEnv, lockstep, uniform_actions
-from hyq.fqi.targets import optimality_target, td_error
+from hyq.fqi.rollout import VectorEnv, lockstep, uniform_from
+from hyq.fqi.targets import optimality_target
 
 
 @dataclass(frozen=True)
@@ -61,14 +60,10 @@ class HyQConfig:
     """Start the fit of the last step from the first step's function of the iteration before."""
 
     def __post_init__(self) -> None:
-        """Validate the settings."""
-        if self.iterations < 1:
-            raise HyqError(f"iterations must be at least 1, got {self.iterations}")
+        check_positive(self, "iterations")
         check_choices(self)
-        share = self.offline_share
-        shares = [v for _, v in share.knots] if isinstance(share, PiecewiseLinear) else [share]
-        for value in shares:
-            mixing_weights(1, 1, value)
+        if self.offline_share is not None:
+            check_range("offline_share", self.offline_share, 0, 1)
 
     def share_at(self, iteration: int) -> float | None:
         """Return the offline share of an iteration, counted from 0."""
@@ -88,31 +83,27 @@ class HyQState(Generic[F]):
 
     def snapshot(self) -> Snapshot:
         """Keep the functions and counters; append the newest batch."""
-        replaced: dict[str, Array] = {
-            f"{h}.{name}": array
-            for h, function in enumerate(self.functions)
-            for name, array in function.arrays().items()
+        parameters = flatten({h: f.arrays() for h, f in enumerate(self.functions)})
+        counts = {
+            "horizon": np.array(len(self.functions)),
+            "iteration": np.array(self.iteration),
+            "online_steps": np.array(self.online_steps),
         }
-        replaced["horizon"] = np.array(len(self.functions))
-        replaced["iteration"] = np.array(self.iteration)
-        replaced["online_steps"] = np.array(self.online_steps)
-        return Snapshot(replaced, self.online.newest() if self.online.batches else {})
+        return Snapshot(parameters | counts, self.online.newest() if self.online.batches else {})
 
-
-def restore(
-    rebuild: Callable[[Mapping[str, Array]], F],
-    replaced: Mapping[str, Array],
-    appended: Sequence[Mapping[str, Array]],
-) -> HyQState[F]:
-    """Undo `HyQState.snapshot`, given what turns arrays into a function."""
-    return HyQState(
-        iteration=int(replaced["iteration"]),
-        functions=tuple(
-            rebuild(subtree(str(h), replaced)) for h in range(int(replaced["horizon"]))
-        ),
-        online=OnlineStore.rebuild(appended),
-        online_steps=int(replaced["online_steps"]),
-    )
+    @staticmethod
+    def restore(
+        zero: F, replaced: Mapping[str, Array], appended: Sequence[Mapping[str, Array]]
+    ) -> "HyQState[F]":
+        """Undo `snapshot`, given any function of the class."""
+        return HyQState(
+            iteration=int(replaced["iteration"]),
+            functions=tuple(
+                zero.with_arrays(subtree(str(h), replaced)) for h in range(int(replaced["horizon"]))
+            ),
+            online=OnlineStore.rebuild(appended),
+            online_steps=int(replaced["online_steps"]),
+        )
 
 
 @dataclass(frozen=True)
@@ -137,57 +128,64 @@ class HyQ(Generic[F]):
         state: HyQState[F] | None = None,
     ) -> Iterator[Step[HyQState[F]]]:
         """Alternate between collecting with the greedy policy and regressing on all data."""
+        config = self.config
         if isinstance(env.single_action_space, gym.spaces.Discrete):
             num_actions(env.single_action_space)  # functions of all actions count them from 0
-        data = offline.by_step()
-        if state is None:
-            zeros = (self.family.zero(),) * data.horizon
-            state = HyQState(0, zeros, OnlineStore(), 0)
-        functions, online, samples = state.functions, state.online, state.online_steps
-        for t in range(state.iteration, self.config.iterations):
-            started = time.perf_counter()
-            metrics = {}
-            if self.config.collection != "none":
-                collecting = Streams(streams.integer("collect", t))
-                batch, used = collect(env, functions, self.config, collecting)
-                online += batch
-                samples += used
-                metrics["online_residual"] = online_residual(functions, batch, self.config)
-            collected = time.perf_counter()
-            functions, fit = fitted_q_iteration(
-                data,
-                online,
-                self.family,
-                self.config,
-                functions,
-                Streams(streams.integer("fit", t)),
-                self.config.share_at(t),
-            )
-            if fit.offline_share:
-                metrics["offline_residual"] = fit.offline_residual
-            metrics["realised_offline_share"] = fit.offline_share
-            yield Step(
-                state=HyQState(t + 1, functions, online, samples),
-                iteration=t + 1,
-                online_steps=samples,
-                policy=GreedyPolicy(functions),
-                metrics=metrics,
-                seconds={
-                    "collect": collected - started,
-                    "targets": fit.target_seconds,
-                    "fit": fit.fit_seconds,
-                },
-            )
 
-    def snapshot(self, state: HyQState[F]) -> Snapshot:
-        """Keep the functions and counters; append the newest batch."""
-        return state.snapshot()
+        def fit(
+            data: StepView, online: OnlineStore, functions: tuple[F, ...], t: int
+        ) -> tuple[tuple[F, ...], FitReport]:
+            seeds = Streams(streams.integer("fit", t))
+            share = config.share_at(t)
+            return fitted_q_iteration(data, online, self.family, config, functions, seeds, share)
+
+        return iterate(env, offline, streams, state, self.family.zero(), config, fit)
 
     def restore(
         self, replaced: Mapping[str, Array], appended: Sequence[Mapping[str, Array]]
     ) -> HyQState[F]:
         """Rebuild functions, counters and the online store."""
-        return restore(self.family.rebuild, replaced, appended)
+        return HyQState.restore(self.family.zero(), replaced, appended)
+
+
+@dataclass(frozen=True)
+class FitReport:
+    """What fitting the functions of all steps reports."""
+
+    metrics: dict[str, float]
+    seconds: dict[str, float]
+
+
+def iterate(
+    env: VectorEnv,
+    offline: Dataset,
+    streams: Streams,
+    state: HyQState[F] | None,
+    zero: F,
+    config: HyQConfig,
+    fit: Callable[[StepView, OnlineStore, tuple[F, ...], int], tuple[tuple[F, ...], FitReport]],
+) -> Iterator[Step[HyQState[F]]]:
+    """Alternate between collecting with the greedy policy and a fit to all data."""
+    data = offline.by_step()
+    if state is None:
+        state = HyQState(0, (zero,) * data.horizon, OnlineStore(), 0)
+    functions, online, samples = state.functions, state.online, state.online_steps
+    for t in range(state.iteration, config.iterations):
+        started, metrics = time.perf_counter(), {}
+        if config.collection != "none":
+            batch, used = collect(env, functions, config, Streams(streams.integer("collect", t)))
+            online, samples = online + batch, samples + used
+            metrics["online_residual"] = online_residual(functions, batch, config)
+        seconds = {"collect": time.perf_counter() - started}
+        functions, report = fit(data, online, functions, t)
+        yield Step(
+            state=HyQState(t + 1, functions, online, samples),
+            iteration=t + 1,
+            online_steps=samples,
+            policy=GreedyPolicy(functions),
+            metrics=metrics | report.metrics,
+            seconds=seconds | report.seconds,
+        )
 
 
 def collect(
@@ -201,35 +199,14 @@ def collect(
         return (*steps, *[nothing] * (horizon - len(steps))), env.num_envs * len(steps)
     batch, samples = [], 0
     for depth in range(horizon):
-        acting = _uniform_at(depth, policy, env, streams)
+        rng = streams.generator("uniform-action", depth)
+        acting = uniform_from(depth, policy, env, rng)
         steps = [
             rows for rows, _ in lockstep(env, acting, depth + 1, streams.integer("roll-in", depth))
         ]
         batch.append(steps[-1] if len(steps) == depth + 1 else steps[-1][:0])
         samples += env.num_envs * len(steps)
     return tuple(batch), samples
-
-
-def _uniform_at(depth: int, policy: Policy, env: VectorEnv, streams: Streams) -> Policy:
-    """Follow `policy` until step `depth`, and act uniformly there."""
-    rng = streams.generator("uniform-action", depth)
-
-    def act(h: int, observation: Array) -> Array:
-        if h < depth:
-            return policy(h, observation)
-        return uniform_actions(env.single_action_space, env.num_envs, rng)
-
-    return act
-
-
-@dataclass(frozen=True)
-class FitReport:
-    """What a backward pass of FQI reports."""
-
-    offline_share: float
-    offline_residual: float
-    target_seconds: float
-    fit_seconds: float
 
 
 def fitted_q_iteration(
@@ -264,15 +241,12 @@ def fitted_q_iteration(
         functions[h] = family.fit(problem, functions[source], streams.generator("oracle", h))
         fit_seconds += time.perf_counter() - made
         estimate = functions[h].at(logged.observation, logged.action)
-        squares += float(np.square(td_error(estimate, target[: len(logged)])).sum())
+        squares += float(np.square(estimate - target[: len(logged)]).sum())
         shares.append(float(weight[: len(logged)].sum()))
-    report = FitReport(
-        offline_share=float(np.mean(shares)),
-        offline_residual=float(np.sqrt(squares / len(offline))),
-        target_seconds=target_seconds,
-        fit_seconds=fit_seconds,
-    )
-    return tuple(functions), report
+    share = float(np.mean(shares))
+    metrics = {"offline_residual": float(np.sqrt(squares / len(offline)))} if share else {}
+    seconds = {"targets": target_seconds, "fit": fit_seconds}
+    return tuple(functions), FitReport(metrics | {"realised_offline_share": share}, seconds)
 
 
 def regression_target(
@@ -293,6 +267,6 @@ def online_residual(functions: Sequence[ValueFunction], batch: Batch, config: Hy
         next_function = functions[h + 1] if h + 1 < len(functions) else None
         target = regression_target(rows, next_function, config)
         estimate = functions[h].at(rows.observation, rows.action)
-        squares += float(np.square(td_error(estimate, target)).sum())
+        squares += float(np.square(estimate - target).sum())
         count += len(rows)
     return float(np.sqrt(squares / max(count, 1)))

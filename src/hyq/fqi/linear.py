@@ -5,7 +5,6 @@ enumeration, by a linear program over a polytope of actions, and in closed form 
 """
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -14,8 +13,9 @@ from scipy import sparse
 from scipy.optimize import linprog
 
 from hyq.core.errors import HyqError
+from hyq.core.settings import check_positive
 from hyq.core.types import Array, FloatArray
-from hyq.fqi.classes import DiscreteValueFunction, Regression
+from hyq.fqi.classes import DiscreteValueFunction, Regression, ValueFunction
 
 _NEWTON_STEPS = 200
 _DEFINITE = 1e-9
@@ -59,12 +59,6 @@ def ball_least_squares(
     return np.asarray(solution * min(1.0, radius / float(np.linalg.norm(solution))) @ right)
 
 
-def check_radius(radius: float) -> None:
-    """Raise unless `radius` can be B_W."""
-    if not radius > 0:
-        raise HyqError(f"radius (B_W) must be positive, or math.inf for no bound; got {radius}")
-
-
 @dataclass(frozen=True, eq=False)
 class LinearFunction(DiscreteValueFunction):
     """f_h(s, a) = <weights, phi(s, a)>, where an observation is the matrix phi(s, .)."""
@@ -76,10 +70,6 @@ class LinearFunction(DiscreteValueFunction):
         """Multiply feature matrices of shape (n, A, d) by the weights."""
         return observation @ self.weights
 
-    def arrays(self) -> Mapping[str, Array]:
-        """Return the weights."""
-        return {"weights": self.weights}
-
 
 @dataclass(frozen=True)
 class LinearClass:
@@ -87,11 +77,10 @@ class LinearClass:
 
     dimension: int
     radius: float = math.inf
-    """B_W."""
+    """B_W; infinite for no bound."""
 
     def __post_init__(self) -> None:
-        """Validate the radius."""
-        check_radius(self.radius)
+        check_positive(self, "radius")
 
     def zero(self) -> LinearFunction:
         """Return w = 0."""
@@ -105,10 +94,6 @@ class LinearClass:
         return LinearFunction(
             ball_least_squares(features, problem.target, problem.weight, self.radius)
         )
-
-    def rebuild(self, arrays: Mapping[str, Array]) -> LinearFunction:
-        """Take the weights back."""
-        return LinearFunction(arrays["weights"])
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,17 +113,6 @@ class Polytope:
     def simplex(cls, size: int) -> Self:
         """Return the probability simplex {a >= 0, sum a = 1} in R^size."""
         return cls(-np.eye(size), np.zeros(size), np.ones((1, size)), np.ones(1))
-
-    @classmethod
-    def box(cls, low: FloatArray, high: FloatArray) -> Self:
-        """Return {low <= a <= high}."""
-        identity = np.eye(len(low))
-        return cls(
-            np.concatenate([identity, -identity]),
-            np.concatenate([high, -low]),
-            np.zeros((0, len(low))),
-            np.zeros(0),
-        )
 
     def maximise(self, objective: FloatArray) -> FloatArray:
         """Return argmax_a <objective_i, a> for each row, shape (n, k).
@@ -172,28 +146,20 @@ def _along_diagonal(block: FloatArray, count: int) -> Any:
 
 
 @dataclass(frozen=True, eq=False)
-class ConvexLinearFunction:
+class ConvexLinearFunction(ValueFunction):
     """f_h(s, a) = sum_i a_i <weights, phi(s, i)> for actions a in a polytope."""
 
-    weights: FloatArray
-    """w, shape (d,)."""
+    convex_weights: FloatArray
+    """w, shape (d,), by a name that tells a saved function from a `LinearFunction`."""
     polytope: Polytope
 
     def at(self, observation: Array, action: Array) -> FloatArray:
         """Return f_h(s, a) for each row."""
-        return (action * (observation @ self.weights)).sum(axis=1)
-
-    def best(self, observation: Array) -> FloatArray:
-        """Return max_a f_h(s, a) for each row."""
-        return self.at(observation, self.greedy(observation))
+        return (action * (observation @ self.convex_weights)).sum(axis=1)
 
     def greedy(self, observation: Array) -> Array:
         """Return argmax_a f_h(s, a) for each row, by linear programming."""
-        return self.polytope.maximise(observation @ self.weights)
-
-    def arrays(self) -> Mapping[str, Array]:
-        """Return the weights; the polytope belongs to the class."""
-        return {"convex_weights": self.weights}
+        return self.polytope.maximise(observation @ self.convex_weights)
 
 
 @dataclass(frozen=True)
@@ -203,11 +169,10 @@ class ConvexLinearClass:
     dimension: int
     polytope: Polytope
     radius: float = math.inf
-    """B_W."""
+    """B_W; infinite for no bound."""
 
     def __post_init__(self) -> None:
-        """Validate the radius."""
-        check_radius(self.radius)
+        check_positive(self, "radius")
 
     def zero(self) -> ConvexLinearFunction:
         """Return w = 0."""
@@ -223,18 +188,15 @@ class ConvexLinearClass:
             self.polytope,
         )
 
-    def rebuild(self, arrays: Mapping[str, Array]) -> ConvexLinearFunction:
-        """Take the weights back."""
-        return ConvexLinearFunction(arrays["convex_weights"], self.polytope)
-
 
 @dataclass(frozen=True, eq=False)
-class QuadraticFunction:
+class QuadraticFunction(ValueFunction):
     """f_h(x, u) = z' quadratic z + constant with z = (x, u)."""
 
     quadratic: FloatArray
     """Symmetric, shape (n + m, n + m)."""
-    constant: float
+    constant: FloatArray
+    """Shape (1,)."""
     state_dimension: int
     _feedback: FloatArray = field(init=False, repr=False)
 
@@ -258,17 +220,9 @@ class QuadraticFunction:
         z = np.concatenate([observation, action], axis=1)
         return ((z @ self.quadratic) * z).sum(axis=1) + self.constant
 
-    def best(self, observation: Array) -> FloatArray:
-        """Return max_u f_h(x, u) for each row."""
-        return self.at(observation, self.greedy(observation))
-
     def greedy(self, observation: Array) -> Array:
         """Return argmax_u f_h(x, u) for each row."""
         return observation @ self._feedback.T
-
-    def arrays(self) -> Mapping[str, Array]:
-        """Return the coefficients; the dimensions belong to the class."""
-        return {"quadratic": self.quadratic, "constant": np.array([self.constant])}
 
 
 @dataclass(frozen=True)
@@ -281,13 +235,12 @@ class QuadraticClass:
     """B_W, a bound on the coefficients of the monomials."""
 
     def __post_init__(self) -> None:
-        """Validate the radius."""
-        check_radius(self.radius)
+        check_positive(self, "radius")
 
     def zero(self) -> QuadraticFunction:
         """Return f = 0."""
         size = self.state_dimension + self.action_dimension
-        return QuadraticFunction(np.zeros((size, size)), 0.0, self.state_dimension)
+        return QuadraticFunction(np.zeros((size, size)), np.zeros(1), self.state_dimension)
 
     def fit(
         self, problem: Regression, start: QuadraticFunction, rng: np.random.Generator
@@ -299,10 +252,4 @@ class QuadraticClass:
         weights = ball_least_squares(features, problem.target, problem.weight, self.radius)
         upper = np.zeros((z.shape[1], z.shape[1]))
         upper[row, column] = weights[:-1]
-        return QuadraticFunction((upper + upper.T) / 2, float(weights[-1]), self.state_dimension)
-
-    def rebuild(self, arrays: Mapping[str, Array]) -> QuadraticFunction:
-        """Take the coefficients back."""
-        return QuadraticFunction(
-            arrays["quadratic"], float(arrays["constant"][0]), self.state_dimension
-        )
+        return QuadraticFunction((upper + upper.T) / 2, weights[-1:], self.state_dimension)

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from hyq.core.errors import HyqError
 from hyq.core.seeding import torch_seed
+from hyq.core.settings import check_positive
 from hyq.core.types import Array, FloatArray
 from hyq.ensembles import Ensemble
 from hyq.fqi.classes import DiscreteValueFunction, Regression
@@ -44,9 +44,13 @@ class MLPFunction(DiscreteValueFunction):
             named |= {f"kernel_{i}": weight, f"bias_{i}": bias}
         return named
 
+    def with_arrays(self, arrays: Mapping[str, Array]) -> "MLPFunction":
+        """Undo `arrays`."""
+        return self.rebuild(arrays)
+
     @classmethod
     def rebuild(cls, arrays: Mapping[str, Array]) -> "MLPFunction":
-        """Undo `arrays`."""
+        """Make the function with these parameters, of any shape."""
         low, high = arrays["range"].tolist()
         count = len(arrays) // 2
         layers = tuple((arrays[f"kernel_{i}"], arrays[f"bias_{i}"]) for i in range(count))
@@ -71,9 +75,7 @@ class MLPClass:
     """[0, V_max] of the paper's classes: values outside are clipped when read."""
 
     def __post_init__(self) -> None:
-        """Validate the settings."""
-        if self.updates < 1 or self.batch_size < 1 or not self.learning_rate > 0:
-            raise HyqError("updates, batch_size and learning_rate must be positive")
+        check_positive(self, "updates", "batch_size", "learning_rate")
         if not self.value_range[0] <= 0.0 <= self.value_range[1]:
             raise HyqError(f"value_range must contain zero, got {self.value_range}")
 
@@ -91,8 +93,12 @@ class MLPClass:
         with torch_seed(int(rng.integers(2**31))):
             network = Ensemble(1, self.observation_dimension, self.hidden, self.actions)
         if start.layers[-1][0].any():
-            _copy(start.layers, network)
-        inputs = _flat(problem.observation)
+            with torch.no_grad():
+                for i, (weight, bias) in enumerate(start.layers):
+                    network.weights[i].copy_(torch.tensor(weight))
+                    network.biases[i].copy_(torch.tensor(bias))
+        # A copy, because logged observations are read-only and torch insists on writable memory.
+        inputs = torch.tensor(problem.observation, dtype=torch.float32).flatten(start_dim=1)
         action = torch.as_tensor(problem.action, dtype=torch.int64)
         target = torch.as_tensor(problem.target, dtype=torch.float32)
         cumulative = np.cumsum(problem.weight)
@@ -107,10 +113,6 @@ class MLPClass:
             squared_loss(error).mean().backward()  # type: ignore[no-untyped-call]
             optimizer.step()
         return member_functions(network, self.value_range)[0]
-
-    def rebuild(self, arrays: Mapping[str, Array]) -> MLPFunction:
-        """Take weights and biases back."""
-        return MLPFunction.rebuild(arrays)
 
 
 def member_functions(
@@ -127,15 +129,3 @@ def member_functions(
         )
         for i in range(network.members)
     )
-
-
-@torch.no_grad()
-def _copy(layers: Layers, network: Ensemble) -> None:
-    for i, (weight, bias) in enumerate(layers):
-        network.weights[i].copy_(torch.tensor(weight))
-        network.biases[i].copy_(torch.tensor(bias))
-
-
-def _flat(observation: Array) -> Tensor:
-    # A copy, because logged observations are read-only and torch insists on writable memory.
-    return torch.from_numpy(np.array(observation, dtype=np.float32)).flatten(start_dim=1)

@@ -17,19 +17,19 @@ from typing import Generic, Protocol
 
 import numpy as np
 
-from hyq.core.errors import HyqError
 from hyq.core.seeding import Streams
+from hyq.core.settings import check_positive, check_range
 from hyq.core.types import Array, FloatArray, Transitions
 from hyq.data.dataset import Dataset
 from hyq.data.mix import mixing_weights
 from hyq.data.online import OnlineStore
 from hyq.data.steps import StepView
-from hyq.fqi.base import Snapshot, Step
-from hyq.fqi.classes import F, FunctionClass, GreedyPolicy, num_actions
-from hyq.fqi.hyq_fqi import HyQConfig, HyQState, collect, online_residual, restore
-from hyq.fqi.linear import LinearClass, LinearFunction
+from hyq.fqi.base import Step
+from hyq.fqi.classes import F, num_actions
+from hyq.fqi.hyq_fqi import FitReport, HyQConfig, HyQState, iterate
+from hyq.fqi.linear import LinearFunction
 from hyq.fqi.rollout import VectorEnv
-from hyq.fqi.tabular import TabularClass, TabularFunction
+from hyq.fqi.tabular import TabularFunction
 
 Range = tuple[float, float]
 
@@ -37,9 +37,8 @@ Range = tuple[float, float]
 class ModelClass(Protocol[F]):
     """Models of one step, with their fit and their plan."""
 
-    @property
-    def values(self) -> FunctionClass[F]:
-        """The class that the planned Q_h belong to."""
+    def zero(self) -> F:
+        """Return Q = 0, of the class that the planned Q_h belong to."""
         ...
 
     def plan(
@@ -62,10 +61,9 @@ class ModelBasedConfig:
     model says."""
 
     def __post_init__(self) -> None:
-        """Validate the settings."""
-        if self.iterations < 1:
-            raise HyqError(f"iterations must be at least 1, got {self.iterations}")
-        mixing_weights(1, 1, self.offline_share)
+        check_positive(self, "iterations")
+        if self.offline_share is not None:
+            check_range("offline_share", self.offline_share, 0, 1)
 
 
 @dataclass(frozen=True)
@@ -85,41 +83,24 @@ class ModelBased(Generic[F]):
     ) -> Iterator[Step[HyQState[F]]]:
         """Alternate between collecting with the planned policy and planning in a new model."""
         num_actions(env.single_action_space)  # plans count actions from 0
-        how = HyQConfig(collection="q-type", value_range=self.config.value_range)
-        data = offline.by_step()
-        if state is None:
-            zeros = (self.model.values.zero(),) * data.horizon
-            state = HyQState(0, zeros, OnlineStore(), 0)
-        functions, online, samples = state.functions, state.online, state.online_steps
-        for t in range(state.iteration, self.config.iterations):
-            started = time.perf_counter()
-            batch, used = collect(env, functions, how, Streams(streams.integer("collect", t)))
-            online += batch
-            samples += used
-            surprise = online_residual(functions, batch, how)
-            collected = time.perf_counter()
-            functions, share = plan(data, online, self.model, self.config)
-            yield Step(
-                state=HyQState(t + 1, functions, online, samples),
-                iteration=t + 1,
-                online_steps=samples,
-                policy=GreedyPolicy(functions),
-                metrics={"online_residual": surprise, "realised_offline_share": share},
-                seconds={
-                    "collect": collected - started,
-                    "plan": time.perf_counter() - collected,
-                },
-            )
+        config = self.config
+        how = HyQConfig(config.iterations, "q-type", value_range=config.value_range)
 
-    def snapshot(self, state: HyQState[F]) -> Snapshot:
-        """Save what Hy-Q saves: the model is a function of the data."""
-        return state.snapshot()
+        def fit(
+            data: StepView, online: OnlineStore, functions: tuple[F, ...], t: int
+        ) -> tuple[tuple[F, ...], FitReport]:
+            started = time.perf_counter()
+            planned, share = plan(data, online, self.model, config)
+            seconds = {"plan": time.perf_counter() - started}
+            return planned, FitReport({"realised_offline_share": share}, seconds)
+
+        return iterate(env, offline, streams, state, self.model.zero(), how, fit)
 
     def restore(
         self, replaced: Mapping[str, Array], appended: Sequence[Mapping[str, Array]]
     ) -> HyQState[F]:
-        """Load what Hy-Q loads."""
-        return restore(self.model.values.rebuild, replaced, appended)
+        """Load what Hy-Q loads: the model is a function of the data."""
+        return HyQState.restore(self.model.zero(), replaced, appended)
 
 
 def plan(
@@ -148,10 +129,9 @@ class TabularModel:
     states: int
     actions: int
 
-    @property
-    def values(self) -> TabularClass:
-        """All tables of values."""
-        return TabularClass(self.states, self.actions)
+    def zero(self) -> TabularFunction:
+        """Return the table of zeros."""
+        return TabularFunction(np.zeros((self.states, self.actions)))
 
     def fit(self, rows: Transitions, weight: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return P_h (S, A, S), less the weight of terminations, and r_h (S, A)."""
@@ -193,14 +173,11 @@ class LinearModel:
     """Pull towards zero, in units of the total weight of the data, which is one."""
 
     def __post_init__(self) -> None:
-        """Raise for a regression without a unique solution."""
-        if not self.ridge > 0:
-            raise HyqError(f"ridge must be positive, got {self.ridge}")
+        check_positive(self, "ridge")  # so that the regression has one solution
 
-    @property
-    def values(self) -> LinearClass:
-        """Linear functions: with such a model every backup is one."""
-        return LinearClass(self.dimension)
+    def zero(self) -> LinearFunction:
+        """Return w = 0: with such a model every backup is linear."""
+        return LinearFunction(np.zeros(self.dimension))
 
     def fit(self, rows: Transitions, weight: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return mu_h (d, n), one column for the successor of each row, and theta_h (d,)."""

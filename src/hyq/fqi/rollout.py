@@ -8,7 +8,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 
 from hyq.core.errors import HyqError
-from hyq.core.types import Array, FloatArray, Transitions
+from hyq.core.types import Array, Transitions
 
 VectorEnv = gym.vector.VectorEnv[Array, Array, Array]
 Policy = Callable[[int, Array], Array]
@@ -40,14 +40,6 @@ def lockstep(
         observation = next_observation
 
 
-def returns(env: VectorEnv, policy: Policy, steps: int, seed: int) -> FloatArray:
-    """Play one episode in every environment and return the sum of rewards of each."""
-    total = np.zeros(env.num_envs)
-    for rows, running in lockstep(env, policy, steps, seed):
-        total[running] += rows.reward
-    return total
-
-
 def uniform_actions(space: gym.Space[Any], count: int, rng: np.random.Generator) -> Array:
     """Draw actions uniformly from a discrete or a bounded box space."""
     if isinstance(space, gym.spaces.Discrete):
@@ -55,3 +47,9 @@ def uniform_actions(space: gym.Space[Any], count: int, rng: np.random.Generator)
     if isinstance(space, gym.spaces.Box) and space.is_bounded():
         return rng.uniform(space.low, space.high, size=(count, *space.shape)).astype(space.dtype)
     raise HyqError(f"there is no uniform action in {space}: collect with the Q-type instead")
+
+
+def uniform_from(depth: int, policy: Policy, env: VectorEnv, rng: np.random.Generator) -> Policy:
+    """Follow `policy` until step `depth`, and act uniformly from there on."""
+    space, count = env.single_action_space, env.num_envs
+    return lambda h, x: policy(h, x) if h < depth else uniform_actions(space, count, rng)

@@ -1,6 +1,5 @@
 """The class of all functions of finitely many states and actions."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,10 +18,6 @@ class TabularFunction(DiscreteValueFunction):
     def values(self, observation: Array) -> FloatArray:
         """Look the states up."""
         return self.table[observation]
-
-    def arrays(self) -> Mapping[str, Array]:
-        """Return the table."""
-        return {"table": self.table}
 
 
 @dataclass(frozen=True)
@@ -48,7 +43,3 @@ class TabularClass:
         total = np.bincount(cell, problem.weight * problem.target, cells)
         mean = np.divide(total, mass, out=np.zeros(cells), where=mass > 0)
         return TabularFunction(mean.reshape(self.states, self.actions))
-
-    def rebuild(self, arrays: Mapping[str, Array]) -> TabularFunction:
-        """Take the table back."""
-        return TabularFunction(arrays["table"])

@@ -74,7 +74,7 @@ def _run(
             directory.append(row)
             elapsed = earlier + time.perf_counter() - began
             spent = step.iteration == spec.iterations or step.online_steps >= spec.online_budget
-            snapshot = algorithm.snapshot(step.state)
+            snapshot = step.state.snapshot()
             summary: dict[str, Any] | None = None
             if solved or spent:
                 summary = {

@@ -21,7 +21,7 @@ from hyq.core.seeding import Streams
 from hyq.core.trees import Tree, tree_map, without_tuples
 from hyq.core.types import Array, FloatArray, IntArray
 from hyq.data.dataset import Episode
-from hyq.envs.make import NATIVE, env_factory, make_filmed, make_vector_env
+from hyq.envs.make import NATIVE, env_factory, make_rendered, make_vector_env
 from hyq.policy import DESCRIPTION, Policy
 
 FORMAT, FILE = "hyq-video-1", "video.json"
@@ -91,7 +91,7 @@ class Environment:
     def make(self, render: bool = False) -> gym.Env[Any, Any]:
         """Make one copy; raise where it is to be rendered and cannot be."""
         if render or self.env in NATIVE:
-            return make_filmed(self.env, wrappers=self.wrappers, **self.parameters)
+            return make_rendered(self.env, wrappers=self.wrappers, **self.parameters)
         return env_factory(self.env, self.wrappers, **self.parameters)()
 
 
