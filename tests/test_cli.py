@@ -113,7 +113,7 @@ def test_run_report_and_data_go_together(
             [*CART_POLE, "--oline-steps", "3"],
             "hyq: Unrecognized options: --oline-steps, 3; Perhaps you meant: --online-steps",
         ),
-        (["run", "lock", "--horizon", "-3"], "horizon >= 1"),
+        (["run", "lock", "--horizon", "-3"], "horizon must be at least 1"),
         (["run", "lock", "--horizon", "1e0", "--offline-share", "7"], "offline_share must lie in"),
         (["run", "lock", "--colour", "blue"], "hyq: Unrecognized options: --colour, blue (hyq run"),
         (["run", "lock", "--offline-share", "7"], "offline_share must lie in"),
