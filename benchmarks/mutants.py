@@ -56,8 +56,8 @@ TESTS: dict[str, list[str]] = {
     "data/priorities.py": ["data/test_priorities.py"],
     "data/replay_buffer.py": ["data/test_replay_buffer.py"],
     "data/sampler.py": ["data/test_sampler.py"],
-    "runs/checkpoint.py": ["runs/test_runner.py"],
-    "runs/runner.py": ["runs/test_runner.py"],
+    "runs/checkpoint.py": ["runs/test_runner.py", "runs/test_lock_runs.py"],
+    "runs/runner.py": ["runs/test_runner.py", "runs/test_deep_command.py"],
 }
 """The test files that answer for each file of the package."""
 SWAPS: dict[type[ast.AST], type[ast.AST]] = {

@@ -641,3 +641,11 @@ def test_an_evaluation_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -
     check_endless(49)
     with pytest.raises(HyqError):
         check_endless(50)
+
+
+def test_counts_become_boxes_of_what_they_count() -> None:
+    space = gym.spaces.MultiDiscrete([3, 5], start=[1, 10])
+    found = module.Preprocessing(PreprocessingConfig(), space).space
+    assert isinstance(found, gym.spaces.Box)
+    assert found.low.tolist() == [1, 10]
+    assert found.high.tolist() == [3, 14]

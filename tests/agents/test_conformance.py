@@ -972,3 +972,16 @@ def test_data_may_scale_the_inputs_of_what_does_not_learn_from_it() -> None:
         assert trainer.sampler.offline is None
         scalings.append(trainer.agent.state()["networks.network.encoder.scalings.0.scale"])
     assert not torch.equal(*scalings)
+
+
+def test_a_random_action_is_not_repeated_in_the_next_episode(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    trainer = made("dqn", epsilon=1.0, random_action_repeat=1000, fixed_epsilon_envs=0)
+    explore = trainer._explore
+    assert explore is not None
+    reset: list[Any] = []
+    monkeypatch.setattr(explore, "reset", reset.append)
+    list(trainer.run())
+    assert reset
+    assert all(ended.any() for ended in reset)

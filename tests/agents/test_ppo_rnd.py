@@ -452,3 +452,10 @@ def test_environments_that_do_not_fit_raise() -> None:
 def test_learning_that_diverges_raises() -> None:
     with pytest.raises(HyqError, match="diverged"):
         list(trainer(replace(SMALL, learning_rate=schedule(1e18))).run())
+
+
+def test_the_predictor_learns_while_the_policy_does() -> None:
+    run = trainer()
+    losses = [report.metrics["predictor_loss"] for report in run.run()]
+    assert len(losses) > 2
+    assert losses[-1] < losses[0] / 2

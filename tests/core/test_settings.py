@@ -10,7 +10,15 @@ import pytest
 
 from hyq.core.errors import HyqError
 from hyq.core.schedules import PiecewiseLinear, schedule
-from hyq.core.settings import check_range, decode, decode_value, encode, encode_value, field_help
+from hyq.core.settings import (
+    check_choices,
+    check_range,
+    decode,
+    decode_value,
+    encode,
+    encode_value,
+    field_help,
+)
 
 
 @dataclass(frozen=True)
@@ -148,3 +156,14 @@ def test_help_is_what_stands_below_a_field() -> None:
         "pair": "Two.",
         "name": "Its name.",
     }
+
+
+def test_words_of_a_config_are_checked() -> None:
+    @dataclass
+    class Worded:
+        kind: Literal["a", "b"] = "a"
+        size: Any = None
+
+    check_choices(Worded())
+    with pytest.raises(HyqError, match="kind must be one of a, b, got 'c'"):
+        check_choices(Worded("c"))  # type: ignore[arg-type]

@@ -621,3 +621,28 @@ def test_parts_of_a_tuple_are_keyed_by_their_numbers() -> None:
     narrow = gym.spaces.Tuple((BOX, gym.spaces.Discrete(2)))
     with pytest.raises(HyqError, match=r"observation\['1'\]s from 0 to 2, outside Discrete"):
         check_fits(dataset, narrow, gym.spaces.Discrete(1))
+
+
+def test_some_rows_of_unordered_data_are_those_of_all() -> None:
+    seen = np.arange(12.0).reshape(6, 2)
+    data = Dataset.from_arrays(seen, np.arange(6), np.arange(6), seen + 100, np.zeros(6))
+    view = data.by_step()
+    for where in (slice(1, 5), slice(0, 6, 2), slice(3, None), np.array([4, 0])):
+        found = view.rows(where)
+        np.testing.assert_array_equal(found.observation, seen[where])
+        np.testing.assert_array_equal(found.next_observation, seen[where] + 100)
+        np.testing.assert_array_equal(found.action, np.arange(6)[where])
+
+
+@pytest.mark.parametrize(("value", "fits"), [(4.9, True), (5.1, False), (-0.9, True)])
+def test_observations_may_leave_their_bounds_by_a_quarter_of_the_width(
+    value: float, fits: bool
+) -> None:
+    seen = np.full((3, 1), value, np.float32)
+    data = Dataset.from_arrays(seen, np.zeros(3, int), np.zeros(3), seen, np.zeros(3))
+    spaces = gym.spaces.Box(0, 4, (1,), np.float32), gym.spaces.Discrete(1)
+    if fits:
+        check_fits(data, *spaces)
+    else:
+        with pytest.raises(HyqError, match="reaches"):
+            check_fits(data, *spaces)

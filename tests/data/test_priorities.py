@@ -110,3 +110,15 @@ def test_nothing_to_draw_and_priorities_that_are_none_are_refused() -> None:
             priorities.set(np.array([0, 1]), np.array([1.0, bad]))
     with pytest.raises(ValueError, match="read-only"):
         priorities.leaves[0] = 1.0
+
+
+def test_slots_below_several_levels_are_drawn_in_proportion() -> None:
+    tree = Priorities(300_000)  # two levels below the root
+    slots = np.array([0, 5, 40, 1023, 1024, 5000, 131_072, 299_999])
+    priority = np.arange(1.0, 9.0)
+    tree.set(slots, priority)
+    drawn, probability = tree.draw(36_000, np.random.default_rng(0))
+    counts = np.array([(drawn == slot).sum() for slot in slots])
+    assert counts.sum() == len(drawn)
+    np.testing.assert_allclose(counts, 1000 * priority, atol=2)
+    np.testing.assert_allclose(probability, (priority / 36)[np.searchsorted(slots, drawn)])
