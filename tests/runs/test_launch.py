@@ -1,5 +1,6 @@
 """Suites: killed at any moment and started again, they change no number and repeat no work."""
 
+import contextlib
 import json
 import os
 import random
@@ -70,12 +71,13 @@ def test_a_suite_killed_at_a_random_moment_changes_no_number(
 def _holders(path: Path) -> list[Path]:
     """Processes that still hold a run of this suite open."""
     held = []
-    for link in Path("/proc").glob("[0-9]*/fd/*"):
-        try:
-            if str(link.readlink()).startswith(str(path)):
-                held.append(link)
-        except OSError:
-            continue
+    for process in Path("/proc").glob("[0-9]*"):
+        # A process or a file of it may be gone between being listed and being looked at.
+        with contextlib.suppress(OSError):
+            for link in list((process / "fd").iterdir()):
+                with contextlib.suppress(OSError):
+                    if str(link.readlink()).startswith(str(path)):
+                        held.append(link)
     return held
 
 
