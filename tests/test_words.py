@@ -6,7 +6,14 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PLACES = ("README.md", "CONTRIBUTING.md", "docs/**/*.md", "results/**/*.md", "src/**/*.py")
+PLACES = (
+    "README.md",
+    "CONTRIBUTING.md",
+    "docs/**/*.md",
+    "results/**/*.md",
+    "src/**/*.py",
+    "recordings/**/*.py",
+)
 """Files that are read."""
 
 PRIVATE = {

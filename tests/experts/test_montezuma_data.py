@@ -9,27 +9,22 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from hyq.core.arrays import save_arrays
 from hyq.core.errors import HyqError
 from hyq.core.files import file_digest, read_json, write_json
 from hyq.data.columns import only_column
 from hyq.data.dataset import Dataset
 from hyq.data.minari import export_minari
 from hyq.envs.montezuma import Montezuma
-from hyq.experts.montezuma import Recording
 from hyq.experts.montezuma_data import (
     EXPERT_PERCENT,
     SHIPPED,
+    Recording,
     Recordings,
-    finish,
     first,
     load,
-    record_expert,
-    record_random,
     render,
 )
-from hyq.experts.montezuma_planning import Route
-from hyq.experts.montezuma_statistics import conditional_entropy, statistics
+from recordings.montezuma.record import finish, record_random, recorded_paths, save
 
 SIZE = 60
 
@@ -38,8 +33,8 @@ def small(directory: Path) -> Path:
     """Make recordings of 60 transitions: the beginnings of shipped episodes, and random ones."""
     shipped = Recordings.load()
     expert = [Recording(one.seed, one.actions[:40]) for one in shipped.expert[:2]]
-    made = finish(shipped.paths, expert, list(record_random(30, 1)), {"size": SIZE, "seed": 1})
-    made.save(directory)
+    made = finish(expert, list(record_random(30, 1)), {"size": SIZE, "seed": 1})
+    save(made, recorded_paths(), directory)
     return directory
 
 
@@ -63,17 +58,6 @@ def test_rendering_shows_what_the_environment_shows() -> None:
         assert episode.life_lost[t] == (info["lives"] < lives)
     np.testing.assert_array_equal(images[-1], observation[0])
     assert episode.terminated == terminated
-
-
-def test_a_random_game_ends_by_itself_and_loses_every_life() -> None:
-    (recording,) = record_random(1, seed=0)
-    (episode,) = render([recording])
-    assert episode.terminated
-    assert episode.life_lost is not None
-    assert episode.life_lost.sum() == 6
-    found = statistics([recording])
-    assert found.lives_lost.tolist() == [6]
-    assert found.terminated.tolist() == [True]
 
 
 def test_a_dataset_has_its_exact_shares(recordings: Path) -> None:
@@ -155,7 +139,7 @@ def test_pictures_that_came_out_different_raise(recordings: Path, tmp_path: Path
     changed[3] = 12
     other = [Recording(source.expert[0].seed, changed), *source.expert[1:]]
     manifest = {name: value for name, value in source.manifest.items() if name != "recordings"}
-    Recordings(source.paths, other, source.random, manifest).save(tmp_path / "other")
+    save(Recordings(other, source.random, manifest), recorded_paths(), tmp_path / "other")
     with pytest.raises(HyqError, match=r"came out different with ale-py 0\.12"):
         load("montezuma/easy", tmp_path / "other", tmp_path / "cache")
     assert kept(tmp_path / "cache") == []
@@ -169,19 +153,6 @@ def test_two_processes_make_the_same_bytes(recordings: Path, tmp_path: Path) -> 
     subprocess.run([sys.executable, "-c", code], check=True)
     for name in ("recordings.npz", "manifest.json"):
         assert file_digest(tmp_path / "again" / name) == file_digest(recordings / name)
-
-
-def test_a_recording_resumes_where_it_stopped(tmp_path: Path) -> None:
-    # A route that ends with its first points makes episodes short enough for a test.
-    path = Recordings.load().paths[0]
-    route = Route(type(path)(path.actions[:20], 0))
-    route.score = 1
-    kept = tmp_path / "00000.safetensors"
-    expected = Recording(7, np.array([1, 2, 3], np.uint8))
-    numbers = {"seed": np.array(expected.seed), "score": np.array(5)}
-    save_arrays(kept, {"actions": expected.actions, **numbers})
-    ((found, score),) = record_expert([route], size=3, seed=0, directory=tmp_path)
-    assert (found.seed, found.actions.tolist(), score) == (7, [1, 2, 3], 5)
 
 
 def test_the_shipped_recordings_are_complete() -> None:
@@ -204,12 +175,6 @@ def test_unknown_names_and_foreign_directories_raise(tmp_path: Path) -> None:
 def test_too_few_transitions_raise() -> None:
     with pytest.raises(HyqError, match="2 transitions too short"):
         first([Recording(0, np.zeros(3, np.uint8))], 5)
-
-
-def test_entropy_is_zero_where_the_place_decides() -> None:
-    places = [(1, 0, 0), (1, 0, 1)] * 8
-    assert conditional_entropy(places, [3, 4] * 8) == pytest.approx(0.0)
-    assert conditional_entropy(places, [3, 3, 4, 4] * 4) == pytest.approx(1.0)
 
 
 def test_export_to_minari_loses_nothing(

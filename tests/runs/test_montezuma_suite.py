@@ -9,9 +9,7 @@ import hyq.commands.suites
 import hyq.runs.montezuma_suite
 from hyq.cli import main
 from hyq.core.files import write_json
-from hyq.experts.montezuma import Recording
-from hyq.experts.montezuma_data import Recordings
-from hyq.experts.montezuma_statistics import Journey, journey
+from hyq.experts.montezuma_data import Recording, Recordings, journey
 from hyq.runs.launch import Event, SuiteDirectory, execute
 from hyq.runs.montezuma_suite import DATASETS, VIDEOS
 from hyq.runs.spec import RunSpec
@@ -80,4 +78,4 @@ def test_one_command_runs_records_videos_and_reports(
 def test_a_journey_is_how_far_a_recording_came() -> None:
     recording = Recordings.load().expert[0]
     start = Recording(recording.seed, recording.actions[:290])
-    assert journey(start) == Journey(score=400, length=290, rooms=(1, 2, 6))
+    assert journey(start) == (400, 290, (1, 2, 6))

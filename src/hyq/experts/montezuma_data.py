@@ -6,15 +6,16 @@
 
 An emulator's seed and the actions taken say everything about an episode, so the package ships no
 images: `load("montezuma/hard")` plays the recordings again, checks the result against the SHA-256
-of what was recorded, and keeps it in a cache.
+of what was recorded, and keeps it in a cache. How they were recorded: recordings/montezuma, beside
+the package.
 """
 
 import hashlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
-from pathlib import Path as FilePath
+from pathlib import Path
 from typing import Any, Literal
 
 import ale_py
@@ -23,21 +24,16 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.progress import Progress
 
-from hyq.core.arrays import load_arrays, save_arrays
 from hyq.core.errors import HyqError
-from hyq.core.files import file_digest, locked, new_directory, read_json, write_json
-from hyq.core.seeding import Streams
+from hyq.core.files import file_digest, locked, read_json
 from hyq.data.columns import FORMAT as DATASET_FORMAT
 from hyq.data.dataset import Dataset, Episode
-from hyq.envs.montezuma import ACTIONS, SIDE, STEP_LIMIT, STICKINESS, Montezuma, emulator
-from hyq.experts.montezuma import Recording, play_episode
-from hyq.experts.montezuma_planning import Route
-from hyq.experts.montezuma_search import Path
+from hyq.envs.montezuma import ROOM, SIDE, STICKINESS, Montezuma, emulator
 
 MontezumaData = Literal["easy", "medium", "hard"]
 EXPERT_PERCENT: dict[MontezumaData, int] = {"easy": 100, "medium": 80, "hard": 50}
 FORMAT = "hyq-recordings-1"
-SHIPPED = FilePath(__file__).with_name("montezuma_recordings")
+SHIPPED = Path(__file__).with_name("montezuma_recordings")
 
 Count = Callable[[int], None]
 """Receives how many transitions were just done."""
@@ -48,10 +44,17 @@ def _ignore(count: int) -> None:
 
 
 @dataclass(frozen=True)
-class Recordings:
-    """Paths, the expert's and a random policy's episodes, and what their images hash to."""
+class Recording:
+    """An episode as the game's ALE seed and the actions taken: enough to render it again."""
 
-    paths: Sequence[Path]
+    seed: int
+    actions: NDArray[np.uint8]
+
+
+@dataclass(frozen=True)
+class Recordings:
+    """The expert's and a random policy's episodes, and what their images hash to."""
+
     expert: Sequence[Recording]
     random: Sequence[Recording]
     manifest: Mapping[str, Any]
@@ -87,20 +90,8 @@ class Recordings:
             )
         return dataset
 
-    def save(self, directory: FilePath) -> None:
-        """Write the recordings into a new directory, whole or not at all."""
-        arrays = _pack("path", [path.actions for path in self.paths])
-        arrays["path_score"] = np.array([path.score for path in self.paths])
-        for name, recordings in (("expert", self.expert), ("random", self.random)):
-            arrays |= _pack(name, [recording.actions for recording in recordings])
-            arrays[f"{name}_seed"] = np.array([recording.seed for recording in recordings])
-        with new_directory(directory) as draft:
-            np.savez_compressed(draft / "recordings.npz", **arrays)  # type: ignore[arg-type]
-            digest = {"recordings": file_digest(draft / "recordings.npz")}
-            write_json(draft / "manifest.json", {"format": FORMAT, **self.manifest, **digest})
-
     @classmethod
-    def load(cls, directory: FilePath = SHIPPED) -> "Recordings":
+    def load(cls, directory: Path = SHIPPED) -> "Recordings":
         """Read recordings, by default those that ship with the package."""
         manifest = read_json(directory / "manifest.json")
         if manifest.get("format") != FORMAT:
@@ -109,12 +100,11 @@ class Recordings:
         if not file.exists() or file_digest(file) != manifest.get("recordings"):
             raise HyqError(f"{file} was altered or is missing: its hash is not the manifest's")
         with np.load(file, allow_pickle=False) as arrays:
-            paths = map(Path, _unpack(arrays, "path"), arrays["path_score"].tolist())
             expert, random = (
-                list(map(Recording, arrays[f"{name}_seed"].tolist(), _unpack(arrays, name)))
+                list(map(Recording, arrays[f"{name}_seed"].tolist(), unpack(arrays, name)))
                 for name in ("expert", "random")
             )
-            return cls(list(paths), expert, random, manifest)
+            return cls(expert, random, manifest)
 
 
 def add_to_hash(total: "hashlib._Hash", episode: Episode) -> None:
@@ -130,7 +120,7 @@ def add_to_hash(total: "hashlib._Hash", episode: Episode) -> None:
         total.update(np.ascontiguousarray(column, dtype=dtype).tobytes())
 
 
-def load(name: str, recordings: FilePath = SHIPPED, cache: FilePath | None = None) -> Dataset:
+def load(name: str, recordings: Path = SHIPPED, cache: Path | None = None) -> Dataset:
     """Return `montezuma/easy`, `montezuma/medium` or `montezuma/hard`, rendered on first use.
 
     Rendering takes a minute or two; the result is kept in `cache`, by default the directory that
@@ -154,7 +144,7 @@ def load(name: str, recordings: FilePath = SHIPPED, cache: FilePath | None = Non
     return Dataset.load(place)
 
 
-def _keep(dataset: Dataset, place: FilePath) -> None:
+def _keep(dataset: Dataset, place: Path) -> None:
     """Save rendered data, unless another process did: some network disks ignore the lock."""
     try:
         dataset.save(place)
@@ -163,10 +153,10 @@ def _keep(dataset: Dataset, place: FilePath) -> None:
             raise
 
 
-def cache_directory() -> FilePath:
+def cache_directory() -> Path:
     """Return where rendered data is kept."""
     chosen = os.environ.get("HYQ_CACHE")
-    return FilePath(chosen) if chosen else FilePath.home() / ".cache" / "hyq"
+    return Path(chosen) if chosen else Path.home() / ".cache" / "hyq"
 
 
 def render(recordings: Iterable[Recording], progress: Count = _ignore) -> Iterator[Episode]:
@@ -195,6 +185,16 @@ def _render(env: Montezuma, recording: Recording) -> Episode:
     return Episode(images, actions, rewards, terminated, np.diff(lives) < 0)
 
 
+def journey(recording: Recording) -> tuple[int, int, tuple[int, ...]]:
+    """Play a recording again without images: its score, its length, and its rooms in order."""
+    game, score = emulator(recording.seed, stickiness=STICKINESS), 0
+    rooms = {int(game.getRAM()[ROOM]): None}
+    for action in recording.actions.tolist():
+        score += game.act(action)
+        rooms.setdefault(int(game.getRAM()[ROOM]))
+    return score, len(recording.actions), tuple(rooms)
+
+
 def first(recordings: Iterable[Recording], transitions: int) -> list[Recording]:
     """Return the first episodes with exactly so many transitions, cutting the last one off."""
     chosen = []
@@ -208,84 +208,6 @@ def first(recordings: Iterable[Recording], transitions: int) -> list[Recording]:
     return chosen
 
 
-def record_expert(
-    routes: Sequence[Route], size: int, seed: int, directory: FilePath
-) -> Iterator[tuple[Recording, int]]:
-    """Record expert episodes until they have `size` transitions, one small file each.
-
-    Yields each with its score. Episode i depends on the seed and on i alone, so a recording that
-    was interrupted resumes where it stopped. The routes take turns.
-    """
-    directory.mkdir(parents=True, exist_ok=True)
-    streams, transitions, index = Streams(seed), 0, 0
-    while transitions < size:
-        path = directory / f"{index:05d}.safetensors"
-        if not path.exists():
-            game_seed = streams.integer("montezuma-data", "game", index)
-            expert_seed = streams.integer("montezuma-data", "expert", index)
-            played, score = play_episode(routes[index % len(routes)], game_seed, expert_seed)
-            kept = {"seed": np.array(played.seed), "score": np.array(score)}
-            save_arrays(path, {"actions": played.actions, **kept})
-        arrays = load_arrays(path)
-        recording = Recording(int(arrays["seed"]), arrays["actions"])
-        yield recording, int(arrays["score"])
-        transitions += len(recording.actions)
-        index += 1
-
-
-def record_random(size: int, seed: int) -> Iterator[Recording]:
-    """Play uniformly random actions until game over, again and again, for `size` transitions."""
-    streams, transitions, index = Streams(seed), 0, 0
-    while transitions < size:
-        game_seed = streams.integer("montezuma-data", "random-game", index)
-        rng = streams.generator("montezuma-data", "random-actions", index)
-        game = emulator(game_seed, stickiness=STICKINESS)
-        actions: list[int] = []
-        for action in rng.integers(ACTIONS, size=STEP_LIMIT).tolist():
-            game.act(action)
-            actions.append(action)
-            if game.game_over():
-                break
-        yield Recording(game_seed, np.array(actions, np.uint8))
-        transitions += len(actions)
-        index += 1
-
-
-def finish(
-    paths: Sequence[Path],
-    expert: Sequence[Recording],
-    random: Sequence[Recording],
-    manifest: Mapping[str, Any],
-    progress: Count = _ignore,
-) -> Recordings:
-    """Render the three datasets to learn their hashes."""
-    made = Recordings(paths, expert, random, {**manifest, "ale_py": ale_py.__version__})
-    digests = {}
-    for kind in EXPERT_PERCENT:
-        total = hashlib.sha256()
-        for episode in render(made.dataset(kind), progress):
-            add_to_hash(total, episode)
-        digests[kind] = total.hexdigest()
-    return replace(made, manifest={**made.manifest, "sha256": digests})
-
-
-def write_path(file: FilePath, path: Path) -> None:
-    """Keep a path."""
-    save_arrays(file, {"actions": path.actions, "score": np.array(path.score)})
-
-
-def read_path(file: FilePath) -> Path:
-    """Read a path that was kept."""
-    arrays = load_arrays(file)
-    return Path(arrays["actions"], int(arrays["score"]))
-
-
-def _pack(name: str, actions: Sequence[NDArray[np.uint8]]) -> dict[str, NDArray[Any]]:
-    return {
-        f"{name}_actions": np.concatenate(actions),
-        f"{name}_length": np.array([len(one) for one in actions]),
-    }
-
-
-def _unpack(arrays: Mapping[str, NDArray[Any]], name: str) -> list[NDArray[np.uint8]]:
+def unpack(arrays: Mapping[str, NDArray[Any]], name: str) -> list[NDArray[np.uint8]]:
+    """Take apart actions that lie end to end: of the expert, of random play, or of the paths."""
     return np.split(arrays[f"{name}_actions"], np.cumsum(arrays[f"{name}_length"])[:-1])

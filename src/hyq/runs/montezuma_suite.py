@@ -8,9 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from hyq.core.files import read_json, write_json
-from hyq.experts.montezuma import Recording
-from hyq.experts.montezuma_data import EXPERT_PERCENT, Recordings
-from hyq.experts.montezuma_statistics import Journey, journey
+from hyq.experts.montezuma_data import EXPERT_PERCENT, Recording, Recordings, journey
 from hyq.runs.records import RunDirectory
 from hyq.runs.video import FILE, Environment, EpisodeFacts, Video, load_policy, play_video
 
@@ -23,18 +21,16 @@ def write_datasets(path: Path, progress: Callable[[int, int], None]) -> None:
     source = Recordings.load()
     members = {f"montezuma/{kind}": source.dataset(kind) for kind in EXPERT_PERCENT}
     members["expert"] = list(source.expert)
-    played: dict[tuple[int, int], Journey] = {}
     # The datasets share their episodes, but for those that were cut to size.
     different = {_key(one): one for episodes in members.values() for one in episodes}
+    played = {}
     for done, (key, recording) in enumerate(different.items(), start=1):
         played[key] = journey(recording)
         progress(done, len(different))
-    facts = {}
-    for name, episodes in members.items():
-        journeys = [played[_key(one)] for one in episodes]
-        facts[name] = vars(
-            EpisodeFacts.of([(one.score, one.length, one.rooms) for one in journeys])
-        )
+    facts = {
+        name: vars(EpisodeFacts.of([played[_key(one)] for one in episodes]))
+        for name, episodes in members.items()
+    }
     write_json(path / DATASETS, facts)
 
 

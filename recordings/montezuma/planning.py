@@ -7,9 +7,10 @@ import numpy as np
 from ale_py import ALEInterface, ALEState
 
 from hyq.core.types import FloatArray
-from hyq.envs import montezuma as mr
-from hyq.envs.montezuma import NOOP, emulator
-from hyq.experts.montezuma_search import DEEP_FALL, MOVES, Path, Ram, lost_life, memories
+from hyq.envs.montezuma import FRAME_SKIP, STICKINESS, emulator
+from recordings.montezuma import console as mr
+from recordings.montezuma.console import NOOP
+from recordings.montezuma.search import DEEP_FALL, MOVES, Path, Ram, lost_life, memories
 
 DEAD = float("-inf")
 """The value of a plan that loses a life."""
@@ -133,10 +134,10 @@ class Imagination:
         Compared are an action obeyed at once, one that begins late, and one that lasts into the
         next step; the stick's own position in memory is left out.
         """
-        before, hold = moment.previous, mr.FRAME_SKIP // 2
+        before, hold = moment.previous, FRAME_SKIP // 2
         for late, lasting in ((0, hold), (hold, 0)):
             scripts = [
-                [before] * late + [action] * (mr.FRAME_SKIP - late + lasting) + [next_action] * hold
+                [before] * late + [action] * (FRAME_SKIP - late + lasting) + [next_action] * hold
                 for action in (one, other)
             ]
             one_way, other_way = (
@@ -171,8 +172,8 @@ class Imagination:
     def _sticky_step(self, action: int, held: int) -> tuple[int, int]:
         """Play four frames, each of which may still hold the action before."""
         reward = 0
-        for _ in range(mr.FRAME_SKIP):
-            if self._rng.random() >= mr.STICKINESS:
+        for _ in range(FRAME_SKIP):
+            if self._rng.random() >= STICKINESS:
                 held = action
             reward += self._frames.act(held)
         return reward, held

@@ -7,8 +7,9 @@ import numpy as np
 from ale_py import Action
 from numpy.typing import NDArray
 
-from hyq.envs.montezuma import ACTIONS, ROOM, SPARE_LIVES, STICKINESS, X, Y, emulator
-from hyq.experts.montezuma import Recording
+from hyq.envs.montezuma import ACTIONS, STICKINESS, emulator
+from hyq.experts.montezuma_data import Recording
+from recordings.montezuma.console import ROOM, SPARE_LIVES, X, Y
 
 
 @dataclass(frozen=True)
@@ -52,26 +53,6 @@ def statistics(recordings: Iterable[Recording]) -> Statistics:
         {Action(index).name: float(frequency[index]) for index in range(ACTIONS)},
         conditional_entropy(places, actions),
     )
-
-
-@dataclass(frozen=True)
-class Journey:
-    """How far one episode came."""
-
-    score: int
-    length: int
-    rooms: tuple[int, ...]
-    """In the order of their first visit."""
-
-
-def journey(recording: Recording) -> Journey:
-    """Play a recording again without images and see where it goes."""
-    game, score = emulator(recording.seed, stickiness=STICKINESS), 0
-    rooms = {int(game.getRAM()[ROOM]): None}
-    for action in recording.actions.tolist():
-        score += game.act(action)
-        rooms.setdefault(int(game.getRAM()[ROOM]))
-    return Journey(score, len(recording.actions), tuple(rooms))
 
 
 def conditional_entropy(places: list[tuple[int, int, int]], actions: list[int]) -> float:

@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 
 from hyq.core.errors import HyqError
 from hyq.core.seeding import Streams
-from hyq.envs import montezuma as mr
-from hyq.envs.montezuma import NOOP, emulator
+from hyq.envs.montezuma import emulator
+from recordings.montezuma import console as mr
+from recordings.montezuma.console import NOOP
 
 Ram = NDArray[np.uint8]
 CellKey = tuple[int, int, int, int, int, int, int]

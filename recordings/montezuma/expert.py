@@ -12,17 +12,18 @@ as much as possible a function of what is on the screen.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from random import Random
 
 import numpy as np
 from ale_py import ALEInterface
-from numpy.typing import NDArray
 
 from hyq.core.seeding import Streams
-from hyq.envs import montezuma as mr
-from hyq.envs.montezuma import NOOP, emulator
-from hyq.experts.montezuma_planning import (
+from hyq.envs.montezuma import STEP_LIMIT, STICKINESS, emulator
+from hyq.experts.montezuma_data import Recording
+from recordings.montezuma import console as mr
+from recordings.montezuma.console import NOOP
+from recordings.montezuma.planning import (
     DEAD,
     Forecast,
     Imagination,
@@ -31,7 +32,7 @@ from hyq.experts.montezuma_planning import (
     Plan,
     Route,
 )
-from hyq.experts.montezuma_search import MOVES, lost_life, memory_without
+from recordings.montezuma.search import MOVES, lost_life, memory_without
 
 UP, RIGHT, LEFT, DOWN = 2, 3, 4, 5
 
@@ -278,22 +279,14 @@ def _merit(item: tuple[Forecast, Plan]) -> float:
     return item[0].merit
 
 
-@dataclass(frozen=True)
-class Recording:
-    """An episode as the game's ALE seed and the actions taken: enough to render it again."""
-
-    seed: int
-    actions: NDArray[np.uint8]
-
-
 def play_episode(
-    route: Route, game_seed: int, expert_seed: int, limit: int = mr.STEP_LIMIT
+    route: Route, game_seed: int, expert_seed: int, limit: int = STEP_LIMIT
 ) -> tuple[Recording, int]:
     """Let the expert play one game until its route's score, game over or `limit` steps.
 
     Returns the episode and its score.
     """
-    game = emulator(game_seed, stickiness=mr.STICKINESS)
+    game = emulator(game_seed, stickiness=STICKINESS)
     expert = MontezumaExpert(route, expert_seed)
     actions: Plan = []
     score = 0

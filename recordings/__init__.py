@@ -1,0 +1,1 @@
+"""How offline data that ships with hyq was made."""

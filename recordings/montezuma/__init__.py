@@ -1,0 +1,1 @@
+"""How the recordings of Montezuma's Revenge that ship with hyq were made."""
