@@ -39,12 +39,13 @@ from hyq.envs.tabular import make_tabular_vector
 from hyq.experts.lock import lock_dataset, lock_provenance
 from hyq.fqi.block import BlockFunction
 from hyq.fqi.classes import DiscreteValueFunction, GreedyPolicy
-from hyq.fqi.linear import ConvexLinearFunction, LinearFunction, Polytope
+from hyq.fqi.linear import LinearFunction
 from hyq.fqi.mlp import MLPFunction, member_functions
 from hyq.fqi.rollout import lockstep
 from hyq.fqi.tabular import TabularFunction
 from hyq.theory.bounds import condition_numbers
 from hyq.theory.transfer import linear_transfer, tabular_transfer
+from tests.fqi.continuous_actions import ConvexLinearFunction, Polytope
 
 Behaviour = Callable[[int, Array], Array]
 TABLE = np.random.default_rng(7).normal(size=(3, 3)).astype(np.float32)

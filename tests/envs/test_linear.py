@@ -4,13 +4,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hyq.core.errors import HyqError
-from hyq.envs.linear import (
-    LinearMDP,
-    make_convex_linear_mdp_vector,
-    make_linear_mdp_vector,
-    project_to_simplex,
-    random_linear_mdp,
-)
+from hyq.envs.linear import LinearMDP, make_linear_mdp_vector, random_linear_mdp
+from tests.fqi.continuous_actions import make_convex_linear_mdp_vector, project_to_simplex
 
 COPIES = 20_000
 

@@ -10,9 +10,9 @@ from hyq.envs.offline_hard import (
     R,
     Variant,
     make_offline_hard_vector,
-    offline_hard_class,
     offline_hard_mdp,
 )
+from tests.fqi.finite import offline_hard_class
 
 
 def test_the_two_mdps_differ_only_at_c() -> None:

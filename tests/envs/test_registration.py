@@ -13,7 +13,6 @@ from hyq.core.types import Array, FloatArray
 NAMES = [
     "hyq/Tabular-v0",
     "hyq/LinearMDP-v0",
-    "hyq/ConvexLinearMDP-v0",
     "hyq/LQR-v0",
     "hyq/OfflineHard-v0",
 ]

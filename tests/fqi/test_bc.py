@@ -102,8 +102,11 @@ def test_the_environment_is_never_stepped() -> None:
     assert train(BCConfig(iterations=2), env, data).online_steps == 0
 
 
-def test_conformance() -> None:
-    config = BCConfig(iterations=3, updates=4, batch_size=8, hidden=(7,))
+@pytest.mark.parametrize("networks", ["shared", "per-step"])
+def test_conformance(networks: str) -> None:
+    config = BCConfig(
+        iterations=3, updates=4, batch_size=8, hidden=(7,), networks=networks  # type: ignore[arg-type]
+    )  # fmt: skip
     data = lock_dataset(LOCK, "trajectory", 600, seed=0)
     check_conformance(lambda: BC(config), copies(2), data)
 

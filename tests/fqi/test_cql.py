@@ -18,8 +18,8 @@ from hyq.envs.tabular import make_tabular_vector
 from hyq.experts.lock import lock_dataset
 from hyq.fqi.base import Step
 from hyq.fqi.classes import DiscreteValueFunction, GreedyPolicy
-from hyq.fqi.cql import CQL, CQLConfig, cql_terms
-from hyq.fqi.networks import NetworkState, StepNetworks
+from hyq.fqi.cql import CQL, CQLConfig, cql_loss
+from hyq.fqi.networks import Minibatch, NetworkState, StepNetworks
 from hyq.fqi.rollout import VectorEnv
 from tests.fqi.conformance import check_conformance, returns
 
@@ -55,39 +55,37 @@ def learned(step: Step[NetworkState]) -> list[DiscreteValueFunction]:
     return [f for f in step.policy.functions if isinstance(f, DiscreteValueFunction)]
 
 
-def small_rows(discount: float) -> Transitions:
+def small_batch(discount: float) -> Minibatch:
     """Log x = 1, a = 0, r = 0.25, x' = 2."""
-    return Transitions(
+    rows = Transitions(
         np.full((1, 1, 1), 1.0),
         np.zeros((1, 1), np.int64),
         np.full((1, 1), 0.25),
         np.full((1, 1), discount),
         np.full((1, 1, 1), 2.0),
     )
+    return Minibatch.of(rows, np.ones(1), logged=1)
 
 
 @pytest.mark.parametrize(
-    ("discount", "last", "target"),
-    [
-        (1.0, False, 0.25 + 0.9 * 2.0),
-        (0.0, False, 0.25),  # terminated
-        (1.0, True, 0.25),  # beyond the horizon nothing is earned, truncated or not
-    ],
+    ("discount", "target"),
+    [(1.0, 0.25 + 0.9 * 2.0), (0.0, 0.25)],
 )
-def test_the_terms_of_the_loss(discount: float, last: bool, target: float) -> None:
-    config = CQLConfig(discount=0.9)
-    terms = cql_terms(small(), small_rows(discount), np.array([[last]]), config)
-    squared, penalty, value = (term.item() for term in terms)
-    assert squared == pytest.approx((1.0 - target) ** 2)
-    assert penalty == pytest.approx(math.log(math.exp(1.0) + math.exp(2.5)) - 1.0)
-    assert value == pytest.approx(2.0)
+def test_the_terms_of_the_loss(discount: float, target: float) -> None:
+    config = CQLConfig(discount=0.9, alpha=0.3)
+    loss, terms = cql_loss(config, small(), small_batch(discount))
+    squared, penalty = (1.0 - target) ** 2, math.log(math.exp(1.0) + math.exp(2.5)) - 1.0
+    assert terms["offline_residual"].item() == pytest.approx(squared)
+    assert terms["penalty"].item() == pytest.approx(penalty)
+    assert terms["value"].item() == pytest.approx(2.0)
+    assert loss.item() == pytest.approx(squared + 0.3 * penalty)
 
 
 def test_the_gradient_of_the_loss() -> None:
-    networks, config = small(), CQLConfig(discount=0.9)
-    squared, penalty, _ = cql_terms(networks, small_rows(0.0), np.array([[False]]), config)
+    networks = small()
+    loss, _ = cql_loss(CQLConfig(discount=0.9, alpha=0.1), networks, small_batch(0.0))
     parameters = [networks.online.weights[0], networks.online.biases[0]]
-    gradients = torch.autograd.grad((squared + 0.1 * penalty).sum(), parameters)
+    gradients = torch.autograd.grad(loss, parameters)
     share = math.exp(1.0) / (math.exp(1.0) + math.exp(2.5))
     by_q0 = 2 * (1.0 - 0.25) + 0.1 * (share - 1)
     by_q1 = 0.1 * (1 - share)

@@ -15,8 +15,8 @@ from hyq.envs.combination_lock import BAD, CombinationLockVector, LockSpec, lock
 from hyq.envs.tabular import make_tabular_vector
 from hyq.experts.lock import LockData, lock_dataset
 from hyq.fqi.base import Step
-from hyq.fqi.dqfd import DQfD, DQfDConfig, Mixed, Source, dqfd_loss, draw_mixed
-from hyq.fqi.networks import NetworkState, StepNetworks
+from hyq.fqi.dqfd import DQfD, DQfDConfig, dqfd_loss
+from hyq.fqi.networks import Minibatch, NetworkState, Source, StepNetworks, draw_mixed
 from hyq.fqi.rollout import VectorEnv, lockstep
 from tests.fqi.conformance import check_conformance
 
@@ -42,7 +42,7 @@ def linear(weights: list[list[float]], target: list[list[float]]) -> StepNetwork
     return networks
 
 
-def small_batch(discount: float, step: int, weight: list[float]) -> Mixed:
+def small_batch(discount: float, weight: list[float]) -> Minibatch:
     """Log x = 1, a = 0, r = 0.25, x' = 2 offline; the same row is met online."""
     rows = Transitions(
         np.full((1, 2, 1), 1.0),
@@ -51,26 +51,26 @@ def small_batch(discount: float, step: int, weight: list[float]) -> Mixed:
         np.full((1, 2), discount),
         np.full((1, 2, 1), 2.0),
     )
-    return Mixed(rows, np.full((1, 2), step), np.array(weight), logged=1)
+    return Minibatch.of(rows, np.array(weight), logged=1)
 
 
 @pytest.mark.parametrize(
-    ("discount", "step", "target"),
+    ("discount", "target"),
     [
         # The network prefers action 1 at x' = 2, where its target's value is 2 * 0.3 - 0.1.
-        (1.0, 0, 0.25 + 0.5),
-        (0.0, 0, 0.25),  # terminated
-        (1.0, 1, 0.25),  # beyond the horizon nothing is earned
+        (1.0, 0.25 + 0.5),
+        (0.0, 0.25),
     ],
 )
-def test_the_loss(discount: float, step: int, target: float) -> None:
+def test_the_loss(discount: float, target: float) -> None:
     # Q(x, .) = (x, 1.5 x); the target's is (0.4 x, 0.3 x - 0.1), which prefers action 0
     networks = linear([[1.0, 1.5], [0.0, 0.0]], [[0.4, 0.3], [0.0, -0.1]])
     config = DQfDConfig(margin=0.8, margin_weight=0.5, l2=0.01)
-    batch = small_batch(discount, step, [0.75, 0.25])
-    loss, parts = dqfd_loss(networks, batch, horizon=2, config=config)
+    loss, terms = dqfd_loss(config, networks, small_batch(discount, [0.75, 0.25]))
     squared, margin = (1.0 - target) ** 2, 1.5 + 0.8 - 1.0
-    assert parts == pytest.approx([squared, squared, margin], rel=1e-5)
+    found = {name: term.item() for name, term in terms.items()}
+    expected = {"offline_residual": squared, "online_residual": squared, "margin_loss": margin}
+    assert found == pytest.approx(expected, rel=1e-5)
     norm = 1.0 + 1.5**2
     assert loss.item() == pytest.approx(squared + 0.5 * 0.75 * margin + 0.01 * norm, rel=1e-5)
 
@@ -78,8 +78,8 @@ def test_the_loss(discount: float, step: int, target: float) -> None:
 def test_targets_are_kept_in_range() -> None:
     huge = linear([[9.0, 9.0], [0.0, 0.0]], [[9.0, 9.0], [0.0, 0.0]])
     config = DQfDConfig(value_range=(0.0, 1.0), l2=0.0, margin_weight=0.0)
-    _, parts = dqfd_loss(huge, small_batch(1.0, 0, [0.5, 0.5]), 2, config)
-    assert parts[0] == pytest.approx((9.0 - 1.0) ** 2)
+    _, terms = dqfd_loss(config, huge, small_batch(1.0, [0.5, 0.5]))
+    assert terms["offline_residual"].item() == pytest.approx((9.0 - 1.0) ** 2)
 
 
 @pytest.mark.parametrize(
@@ -88,18 +88,19 @@ def test_targets_are_kept_in_range() -> None:
 def test_the_offline_share_is_exact_whatever_the_rounding(share: float, logged: int) -> None:
     def source(reward: float) -> Source:
         column = np.zeros(4)
-        rows = Transitions(column, column.astype(int), column + reward, column, column)
-        return Source.of(rows, np.array([0, 0, 1, 1]), members=2)
+        seen = np.array([[0.0], [0.0], [1.0], [1.0]])  # the step
+        rows = Transitions(seen, column.astype(int), column + reward, column, seen)
+        return Source.of(rows, np.array([0, 0, 1, 1]), horizon=2, members=2)
 
-    config = DQfDConfig(offline_share=share, batch_size=20)
-    batch = draw_mixed([source(1.0), source(0.0)], config, np.random.default_rng(0))
+    each = DQfDConfig(offline_share=share, batch_size=20).rows(members=2)
+    batch = draw_mixed([source(1.0), source(0.0)], each, share, np.random.default_rng(0))
     assert batch.logged == logged
-    assert batch.rows.reward.shape == (2, 10)
-    np.testing.assert_array_equal(batch.rows.reward[:, :logged], 1.0)
-    np.testing.assert_array_equal(batch.rows.reward[:, logged:], 0.0)
-    assert batch.weight.sum() == pytest.approx(1.0)
-    assert batch.weight[:logged].sum() == pytest.approx(share)
-    np.testing.assert_array_equal(batch.step, [[0] * 10, [1] * 10])
+    assert batch.reward.shape == (2, 10)
+    np.testing.assert_array_equal(batch.reward[:, :logged], 1.0)
+    np.testing.assert_array_equal(batch.reward[:, logged:], 0.0)
+    assert batch.weight.sum().item() == pytest.approx(1.0)
+    assert batch.weight[:logged].sum().item() == pytest.approx(share)
+    np.testing.assert_array_equal(batch.observation[..., 0], [[0] * 10, [1] * 10])
 
 
 def test_it_learns_offline_before_it_interacts() -> None:

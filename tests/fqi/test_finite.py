@@ -3,7 +3,7 @@ import pytest
 
 from hyq.core.errors import HyqError
 from hyq.fqi.classes import Regression
-from hyq.fqi.finite import FiniteClass
+from tests.fqi.finite import FiniteClass
 
 FIRST = np.array([[0.0, 1.0], [2.0, 2.0]])
 SECOND = np.array([[0.0, 3.0], [2.0, 2.0]])

@@ -13,7 +13,7 @@ from hyq.core.types import Array, FloatArray, Transitions
 from hyq.data.dataset import Dataset
 from hyq.data.online import OnlineStore
 from hyq.envs.batched import BatchedEnv
-from hyq.envs.linear import make_convex_linear_mdp_vector, make_linear_mdp_vector
+from hyq.envs.linear import make_linear_mdp_vector
 from hyq.envs.lqr import make_lqr_vector
 from hyq.envs.offline_hard import (
     A,
@@ -23,16 +23,21 @@ from hyq.envs.offline_hard import (
     R,
     Variant,
     make_offline_hard_vector,
-    offline_hard_class,
     offline_hard_mdp,
 )
 from hyq.envs.tabular import make_tabular_vector
 from hyq.fqi.classes import F, FunctionClass, GreedyPolicy
-from hyq.fqi.finite import FiniteClass, FiniteFunction
 from hyq.fqi.hyq_fqi import HyQ, HyQConfig, fitted_q_iteration
-from hyq.fqi.linear import ConvexLinearClass, LinearClass, Polytope, QuadraticClass
+from hyq.fqi.linear import LinearClass
 from hyq.fqi.rollout import lockstep
 from hyq.fqi.tabular import TabularClass
+from tests.fqi.continuous_actions import (
+    ConvexLinearClass,
+    Polytope,
+    QuadraticClass,
+    make_convex_linear_mdp_vector,
+)
+from tests.fqi.finite import FiniteClass, FiniteFunction, offline_hard_class
 
 # The counterexample of "Why don't offline RL methods work?"
 

@@ -12,14 +12,12 @@ from hyq.core.errors import HyqError
 from hyq.core.types import FloatArray
 from hyq.envs.lqr import make_lqr_vector
 from hyq.fqi.classes import Regression
-from hyq.fqi.linear import (
+from hyq.fqi.linear import LinearClass, LinearFunction, ball_least_squares
+from tests.fqi.continuous_actions import (
     ConvexLinearClass,
-    LinearClass,
-    LinearFunction,
     Polytope,
     QuadraticClass,
     QuadraticFunction,
-    ball_least_squares,
 )
 
 

@@ -6,8 +6,9 @@ import pytest
 import torch
 
 from hyq.core.errors import HyqError
+from hyq.core.types import Transitions
 from hyq.fqi.classes import num_actions
-from hyq.fqi.networks import StepNetworks, at_next_step
+from hyq.fqi.networks import Source, StepNetworks, at_next_step
 
 
 def networks(members: int = 3, seed: int = 0) -> StepNetworks:
@@ -61,3 +62,37 @@ def test_spaces_whose_actions_do_not_count_from_0_raise() -> None:
     for space in (gym.spaces.Box(0, 1), gym.spaces.Discrete(4, start=1)):
         with pytest.raises(HyqError, match="counted from 0"):
             num_actions(space)
+
+
+def numbered(counts: list[int], members: int) -> Source:
+    """Rows of these numbers at each step, each row observing its own number."""
+    rows = np.arange(sum(counts))
+    column = np.ones(len(rows))
+    step = np.repeat(np.arange(len(counts)), counts)
+    found = Transitions(rows, rows, column, column, rows)
+    return Source.of(found, step, horizon=len(counts), members=members)
+
+
+def test_every_network_gets_rows_of_its_own_step_and_all_of_them() -> None:
+    drawn = numbered([3, 1, 5], members=3).draw(200, np.random.default_rng(0))
+    assert drawn.observation.shape == (3, 200)
+    found = [sorted(set(rows)) for rows in drawn.observation.tolist()]
+    assert found == [[0, 1, 2], [3], [4, 5, 6, 7, 8]]
+    alone = numbered([3, 1, 5], members=1).draw(400, np.random.default_rng(0))
+    assert sorted(set(alone.observation[0].tolist())) == list(range(9))
+
+
+def test_beyond_the_last_step_nothing_is_earned_terminated_or_not() -> None:
+    drawn = numbered([3, 1, 5], members=3).draw(20, np.random.default_rng(0))
+    assert (drawn.discount[:2] == 1.0).all()
+    assert (drawn.discount[2] == 0.0).all()
+
+
+def test_rows_of_a_step_are_equally_likely() -> None:
+    drawn = numbered([4, 4], members=2).draw(20_000, np.random.default_rng(0))
+    np.testing.assert_allclose(np.bincount(drawn.observation[1])[4:] / 20_000, 0.25, atol=0.02)
+
+
+def test_a_step_without_rows_raises() -> None:
+    with pytest.raises(HyqError, match="step 1 "):
+        numbered([3, 0, 2], members=3)

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hyq.core.errors import HyqError
 from hyq.core.mdp import FiniteMDP
 from hyq.core.types import FloatArray
-from hyq.envs.offline_hard import A, B, C, Variant, offline_hard_class, offline_hard_mdp
+from hyq.envs.offline_hard import A, B, C, Variant, offline_hard_mdp
 from hyq.theory.assumptions import (
     finite_completeness,
     finite_realizability,
@@ -25,6 +25,7 @@ from hyq.theory.structure import (
     distributional_eluder,
     residual_matrices,
 )
+from tests.fqi.finite import offline_hard_class
 from tests.theory.instances import random_instance, random_linear, seeds
 
 MANY = settings(max_examples=100, deadline=None, derandomize=True)

@@ -17,7 +17,6 @@ from hyq.core.trees import flatten, subtree
 from hyq.core.types import Array
 from hyq.fqi.block import BlockFunction
 from hyq.fqi.classes import GreedyPolicy, ValueFunction
-from hyq.fqi.finite import FiniteFunction
 from hyq.fqi.linear import LinearFunction
 from hyq.fqi.mlp import MLPFunction
 from hyq.fqi.tabular import TabularFunction
@@ -70,8 +69,6 @@ def _rebuild(arrays: Mapping[str, Array], path: Path) -> ValueFunction:
         return BlockFunction(*encoding, "hard" if arrays["hard"].all() else "soft")
     if names == {"table"}:
         return TabularFunction(arrays["table"])
-    if names == {"table", "action_order"}:
-        return FiniteFunction(arrays["table"], arrays["action_order"])
     if names == {"weights"}:
         return LinearFunction(arrays["weights"])
     if "kernel_0" in names:

@@ -10,7 +10,6 @@ _ENTRY_POINTS = {
     "CombinationLock": ("combination_lock:make_lock", "combination_lock:CombinationLockVector"),
     "Tabular": ("tabular:make_tabular", "tabular:make_tabular_vector"),
     "LinearMDP": ("linear:make_linear_mdp", "linear:make_linear_mdp_vector"),
-    "ConvexLinearMDP": ("linear:make_convex_linear_mdp", "linear:make_convex_linear_mdp_vector"),
     "LQR": ("lqr:make_lqr", "lqr:make_lqr_vector"),
     "OfflineHard": ("offline_hard:make_offline_hard", "offline_hard:make_offline_hard_vector"),
     "Montezuma": ("montezuma:Montezuma", "montezuma:MontezumaVector"),

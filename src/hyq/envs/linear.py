@@ -105,12 +105,9 @@ class LinearMDPEnv(BatchedEnv):
         self.single_observation_space = gym.spaces.Box(
             0.0, 1.0, shape=linear.features.shape[1:], dtype=np.float64
         )
-        self.single_action_space = self._actions(self.mdp.actions)
+        self.single_action_space = gym.spaces.Discrete(self.mdp.actions)
         super().__init__(num_envs)
         self._sampler = RowSampler(self.mdp)
-
-    def _actions(self, count: int) -> gym.Space[Any]:
-        return gym.spaces.Discrete(count)
 
     def _initial_state(self, count: int) -> Array:
         return self._sampler.initial(self.np_random, count)
@@ -121,34 +118,6 @@ class LinearMDPEnv(BatchedEnv):
 
     def _observe(self, state: Array, h: IntArray) -> Array:
         return self.linear.features[state]
-
-
-class ConvexLinearMDPEnv(LinearMDPEnv):
-    """Copies of a linear MDP whose actions are mixtures: {phi(s, a)} is convex and compact.
-
-    An action is a point a of the simplex over `linear`'s k actions, and phi(s, a) =
-    sum_i a_i phi(s, i). A vector off the simplex is played as its nearest point on it. Since Q* is
-    linear in a, some vertex is always optimal: `mdp`, whose actions are the vertices, has the same
-    optimal value.
-    """
-
-    def _actions(self, count: int) -> gym.Space[Any]:
-        return gym.spaces.Box(0.0, 1.0, shape=(count,), dtype=np.float64)
-
-    def _advance(self, state: Array, action: Array, h: IntArray) -> tuple[Array, FloatArray]:
-        mixture = project_to_simplex(action)
-        draw = self.np_random.random((len(mixture), 1))
-        vertex: IntArray = (np.cumsum(mixture[:, :-1], axis=-1) <= draw).sum(axis=-1)
-        next_state, _ = super()._advance(state, vertex, h)
-        return next_state, (mixture * self.mdp.reward[h, state]).sum(axis=-1)
-
-
-def project_to_simplex(points: FloatArray) -> FloatArray:
-    """Return the nearest point of the probability simplex to each row (Euclidean distance)."""
-    descending = -np.sort(-points, axis=-1)
-    excess = (np.cumsum(descending, axis=-1) - 1.0) / np.arange(1, points.shape[-1] + 1)
-    support = (descending > excess).sum(axis=-1, keepdims=True)
-    return np.maximum(points - np.take_along_axis(excess, support - 1, axis=-1), 0.0)
 
 
 def random_linear_mdp(instance_seed: int = 0, **settings: Any) -> LinearMDP:
@@ -162,11 +131,3 @@ def make_linear_mdp_vector(num_envs: int = 1, **settings: Any) -> LinearMDPEnv:
 
 
 make_linear_mdp = single(make_linear_mdp_vector)
-
-
-def make_convex_linear_mdp_vector(num_envs: int = 1, **settings: Any) -> ConvexLinearMDPEnv:
-    """Simulate the same MDP as `make_linear_mdp_vector`, with mixtures of its actions allowed."""
-    return ConvexLinearMDPEnv(num_envs, random_linear_mdp(**settings))
-
-
-make_convex_linear_mdp = single(make_convex_linear_mdp_vector)

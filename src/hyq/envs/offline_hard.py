@@ -6,13 +6,12 @@ of both MDPs, yet cannot tell them apart; a greedy policy that breaks the tie at
 acts blindly there, unless it goes and looks.
 """
 
-from typing import Final, Literal, get_args
+from typing import Final, Literal
 
 import numpy as np
 
 from hyq.core.mdp import FiniteMDP
 from hyq.core.settings import decode_value
-from hyq.core.types import FloatArray
 from hyq.envs.batched import single
 from hyq.envs.tabular import TabularEnv
 
@@ -38,19 +37,6 @@ def offline_hard_mdp(variant: Variant) -> FiniteMDP:
     reward[1, B, :] = 1.0
     reward[1, C, _PAYING_ACTION_AT_C[variant]] = 1.0
     return FiniteMDP(transition=transition, reward=reward, initial=np.eye(3)[A])
-
-
-def offline_hard_class() -> FloatArray:
-    """Return F = {Q1*, Q2*} as tables of shape (2, S, A).
-
-    A is only ever visited on the first step, B and C on the second, so one table of states serves
-    both steps. The class is Bellman complete for M1 and for M2.
-    """
-    tables = []
-    for variant in get_args(Variant):
-        first, second = offline_hard_mdp(variant).optimal_q()
-        tables.append([first[A], second[B], second[C]])
-    return np.array(tables)
 
 
 def make_offline_hard_vector(num_envs: int = 1, variant: Variant = "M1") -> TabularEnv:

@@ -7,16 +7,15 @@ copies, and no better than chance where that behaviour was random. All H classif
 at once, each on minibatches of its own step.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-import numpy as np
+from torch import Tensor
 
 from hyq.core.seeding import Streams
 from hyq.data.dataset import Dataset
-from hyq.data.minibatch import StepSampler
 from hyq.fqi.base import Step
-from hyq.fqi.networks import NetworkConfig, NetworkState, as_tensor, iterate, make_networks
+from hyq.fqi.networks import Minibatch, NetworkConfig, NetworkState, StepNetworks, learn
 from hyq.fqi.rollout import VectorEnv
 from hyq.losses import conservative_penalty
 
@@ -29,6 +28,10 @@ class BCConfig(NetworkConfig):
     """Adam's step size at first; it falls to zero over the run, linearly."""
     batch_size: int = 64
     """Rows of every step in a gradient step."""
+
+    def rows(self, members: int) -> int:
+        """Return the rows that each network gets."""
+        return self.batch_size
 
 
 @dataclass(frozen=True)
@@ -46,26 +49,10 @@ class BC:
         self, env: VectorEnv, offline: Dataset, streams: Streams, state: NetworkState | None = None
     ) -> Iterator[Step[NetworkState]]:
         """Descend the negative log-likelihood of every step's actions; `env` is never stepped."""
-        config, data, streams = self.config, offline.by_step(), streams.below("bc")
-        rows, sampler = data.transitions, StepSampler.of(data)
-        networks = make_networks(config, env, data, streams)
+        return learn(self.config, env, offline, streams.below("bc"), state, bc_loss, falling=True)
 
-        def update(rng: np.random.Generator, number: int) -> list[float]:
-            draw = sampler.draw(config.batch_size, rng)
-            logits = networks.online(as_tensor(rows.observation[draw]).flatten(2))
-            loss = conservative_penalty(logits, as_tensor(rows.action[draw])).mean()
-            left = 1.0 - number / (config.iterations * config.updates)
-            networks.optimizer.param_groups[0]["lr"] = config.learning_rate * left
-            # Summed over steps, so that each classifier learns as if it were alone.
-            networks.descend(loss * data.horizon)
-            return [loss.item()]
 
-        return iterate(
-            config,
-            networks,
-            data.horizon,
-            streams,
-            state,
-            prepare=lambda online: update,
-            metrics=lambda means: {"negative_log_likelihood": means[0]},
-        )
+def bc_loss(networks: StepNetworks, batch: Minibatch) -> tuple[Tensor, Mapping[str, Tensor]]:
+    """Return the negative log-likelihood, summed over networks: each learns as if it were alone."""
+    loss = conservative_penalty(networks.online(batch.observation), batch.action)
+    return loss.mean() * networks.online.members, {"negative_log_likelihood": loss}

@@ -9,29 +9,25 @@ the behaviour that made it. Where the logged actions are uniform it tells no act
 and what is left is fitted Q-iteration, which trusts values of states it has never seen.
 """
 
-import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from hyq.core.seeding import Streams
 from hyq.core.settings import check_positive, check_range
-from hyq.core.types import Array, Transitions
 from hyq.data.dataset import Dataset
-from hyq.data.minibatch import StepSampler
 from hyq.fqi.base import Step
 from hyq.fqi.networks import (
+    Minibatch,
     NetworkConfig,
     NetworkState,
     StepNetworks,
-    as_tensor,
     at_next_step,
-    iterate,
-    make_networks,
+    learn,
 )
 from hyq.fqi.rollout import VectorEnv
 from hyq.losses import chosen, conservative_penalty, squared_loss
@@ -77,43 +73,20 @@ class CQL:
         self, env: VectorEnv, offline: Dataset, streams: Streams, state: NetworkState | None = None
     ) -> Iterator[Step[NetworkState]]:
         """Descend the loss on minibatches of the data; `env` is never stepped."""
-        config, data, streams = self.config, offline.by_step(), streams.below("cql")
-        per_step = config.networks == "per-step"
-        sampler = StepSampler.of(data) if per_step else StepSampler.counted([len(data)])
-        networks = make_networks(config, env, data, streams)
-        members = networks.online.members
-        each = -(-config.batch_size // members)
-
-        def update(rng: np.random.Generator, number: int) -> list[float]:
-            draw = sampler.draw(each, rng)
-            last = data.step[draw] == data.horizon - 1
-            squared, penalty, value = cql_terms(networks, data.transitions[draw], last, config)
-            loss = squared.mean() + config.alpha * penalty.mean()
-            # Summed over networks, so that each learns as if it were alone.
-            networks.descend(loss * members, config.tau)
-            return [term.mean().item() for term in (squared, penalty, value)]
-
-        def metrics(means: list[float]) -> dict[str, float]:
-            square, penalty, value = means
-            return {"offline_residual": math.sqrt(square), "penalty": penalty, "value": value}
-
-        return iterate(
-            config, networks, data.horizon, streams, state, lambda online: update, metrics
-        )
+        config, streams = self.config, streams.below("cql")
+        loss = partial(cql_loss, config)
+        return learn(config, env, offline, streams, state, loss, tau=config.tau)
 
 
-def cql_terms(
-    networks: StepNetworks, rows: Transitions, last: Array, config: CQLConfig
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Return squared TD errors, penalties and bootstrap values of rows shaped (networks, n, ...).
-
-    Rows marked `last` happened at step H - 1, beyond which Q is zero, terminated or not.
-    """
+def cql_loss(
+    config: CQLConfig, networks: StepNetworks, batch: Minibatch
+) -> tuple[Tensor, Mapping[str, Tensor]]:
+    """Return the loss, summed over networks so that each learns as if it were alone; its terms."""
     with torch.no_grad():
-        v_t = at_next_step(networks.target, as_tensor(rows.next_observation).flatten(2)).amax(-1)
-        discount_t = config.discount * as_tensor(rows.discount * ~last)
-        target_tm1 = as_tensor(rows.reward) + discount_t * v_t
-    q_tm1 = networks.online(as_tensor(rows.observation).flatten(2))
-    a_tm1 = as_tensor(rows.action)
-    squared = squared_loss(chosen(q_tm1, a_tm1) - target_tm1)
-    return squared, conservative_penalty(q_tm1, a_tm1), v_t
+        v_t = at_next_step(networks.target, batch.next_observation).amax(-1)
+        target_tm1 = batch.reward + config.discount * batch.discount * v_t
+    q_tm1 = networks.online(batch.observation)
+    squared = squared_loss(chosen(q_tm1, batch.action) - target_tm1)
+    penalty = conservative_penalty(q_tm1, batch.action)
+    loss = (squared.mean() + config.alpha * penalty.mean()) * networks.online.members
+    return loss, {"offline_residual": squared, "penalty": penalty, "value": v_t}

@@ -10,34 +10,29 @@ logged one: it takes the offline data for demonstrations, which is its strength 
 misleads it where they are not.
 """
 
-import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from hyq.core.errors import HyqError
 from hyq.core.seeding import Streams
 from hyq.core.settings import check_positive, check_range
-from hyq.core.types import Array, FloatArray, Transitions
 from hyq.data.dataset import Dataset
-from hyq.data.minibatch import StepSampler
-from hyq.data.mix import mixing_weights
-from hyq.data.online import Batch, OnlineStore
+from hyq.data.online import Batch
 from hyq.fqi.base import Step
+from hyq.fqi.classes import ValueFunction
 from hyq.fqi.hyq_fqi import HyQConfig, collect
 from hyq.fqi.networks import (
+    Minibatch,
     NetworkConfig,
     NetworkState,
     StepNetworks,
-    Update,
-    as_tensor,
     at_next_step,
-    iterate,
-    make_networks,
+    learn,
 )
 from hyq.fqi.rollout import VectorEnv
 from hyq.losses import chosen, large_margin_loss, squared_loss
@@ -77,6 +72,10 @@ class DQfDConfig(NetworkConfig):
         check_range("tau", self.tau, 0, 1)
         check_range("offline_share", self.offline_share, 0, 1)
 
+    def rows(self, members: int) -> int:
+        """Return the rows that each network gets: one of either source at least."""
+        return max(2, super().rows(members))
+
 
 @dataclass(frozen=True)
 class DQfD:
@@ -93,113 +92,43 @@ class DQfD:
         self, env: VectorEnv, offline: Dataset, streams: Streams, state: NetworkState | None = None
     ) -> Iterator[Step[NetworkState]]:
         """Learn offline for a while; then alternate between collecting and learning from both."""
-        config, data, streams = self.config, offline.by_step(), streams.below("dqfd")
-        horizon, networks = data.horizon, make_networks(config, env, data, streams)
-        members = networks.online.members
-        logged = Source.of(data.transitions, data.step, members)
+        config, streams = self.config, streams.below("dqfd")
+        how = HyQConfig(collection=config.collection)
 
-        def collected(t: int) -> tuple[Batch, int] | None:
+        def collected(functions: Sequence[ValueFunction], t: int) -> tuple[Batch, int] | None:
             if t < config.pretraining:
                 return None
-            how = HyQConfig(collection=config.collection)
-            seeds = Streams(streams.integer("collect", t))
-            return collect(env, networks.functions(horizon), how, seeds)
+            return collect(env, functions, how, Streams(streams.integer("collect", t)))
 
-        def prepare(online: OnlineStore) -> Update:
-            sources = [logged, *_online_source(online, horizon, members)]
-
-            def update(rng: np.random.Generator, number: int) -> list[float]:
-                minibatch = draw_mixed(sources, config, rng)
-                loss, parts = dqfd_loss(networks, minibatch, horizon, config)
-                networks.descend(loss, config.tau)
-                return parts
-
-            return update
-
-        return iterate(config, networks, horizon, streams, state, prepare, _metrics, collected)
-
-
-@dataclass(frozen=True, eq=False)
-class Source:
-    """Rows to draw from, sorted by step."""
-
-    rows: Transitions
-    step: Array
-    sampler: StepSampler
-
-    @classmethod
-    def of(cls, rows: Transitions, step: Array, members: int) -> "Source":
-        """Draw evenly for every network: from its own step, or from all rows."""
-        counts = [len(rows)] if members == 1 else np.bincount(step, minlength=members).tolist()
-        return cls(rows, step, StepSampler.counted(counts))
-
-
-def _online_source(online: OnlineStore, horizon: int, members: int) -> list[Source]:
-    """Lay the online data out step by step; nothing before the first collection."""
-    if not online.batches:
-        return []
-    by_step = [online.at(h) for h in range(horizon)]
-    counts = [sum(map(len, parts)) for parts in by_step]
-    rows = Transitions.concatenate([part for parts in by_step for part in parts])
-    return [Source.of(rows, np.repeat(np.arange(horizon), counts), members)]
-
-
-@dataclass(frozen=True, eq=False)
-class Mixed:
-    """A minibatch of rows shaped (networks, n, ...), offline ones first."""
-
-    rows: Transitions
-    step: Array
-    weight: FloatArray
-    """Of each column; sums to one, offline columns holding their share exactly."""
-    logged: int
-    """Columns that are offline."""
-
-
-def draw_mixed(sources: Sequence[Source], config: DQfDConfig, rng: np.random.Generator) -> Mixed:
-    """Draw from the offline source and, if there is one, the online source."""
-    each = max(2, -(-config.batch_size // len(sources[0].sampler.count)))
-    share = config.offline_share if len(sources) == 2 else 1.0
-    logged = round(share * each)
-    if 0 < share < 1:
-        logged = min(max(logged, 1), each - 1)
-    counts = (logged, each - logged)
-    draws = [source.sampler.draw(n, rng) for source, n in zip(sources, counts, strict=False)]
-    parts = [source.rows[draw] for source, draw in zip(sources, draws, strict=True)]
-    rows = Transitions.concatenate(parts, axis=1)
-    steps = [source.step[draw] for source, draw in zip(sources, draws, strict=True)]
-    return Mixed(rows, np.concatenate(steps, axis=1), mixing_weights(*counts, share), logged)
+        return learn(
+            config,
+            env,
+            offline,
+            streams,
+            state,
+            partial(dqfd_loss, config),
+            tau=config.tau,
+            collect=collected,
+            offline_share=config.offline_share,
+        )
 
 
 def dqfd_loss(
-    networks: StepNetworks, batch: Mixed, horizon: int, config: DQfDConfig
-) -> tuple[Tensor, list[float]]:
-    """Return the loss, summed over networks, and its parts: TD by source, margin."""
-    rows = batch.rows
+    config: DQfDConfig, networks: StepNetworks, batch: Minibatch
+) -> tuple[Tensor, Mapping[str, Tensor]]:
+    """Return the loss, summed over networks, and its terms: TD by source, margin."""
     with torch.no_grad():
-        next_observation = as_tensor(rows.next_observation).flatten(2)
-        a_t = at_next_step(networks.online, next_observation).argmax(-1)
-        v_t = chosen(at_next_step(networks.target, next_observation), a_t)
-        discount_t = as_tensor(rows.discount * (batch.step < horizon - 1))
-        target_tm1 = (as_tensor(rows.reward) + discount_t * v_t).clamp(*config.value_range)
-    q_tm1 = networks.online(as_tensor(rows.observation).flatten(2))
-    a_tm1 = as_tensor(rows.action)
+        a_t = at_next_step(networks.online, batch.next_observation).argmax(-1)
+        v_t = chosen(at_next_step(networks.target, batch.next_observation), a_t)
+        target_tm1 = (batch.reward + batch.discount * v_t).clamp(*config.value_range)
+    q_tm1, a_tm1, logged = networks.online(batch.observation), batch.action, batch.logged
     squared = squared_loss(chosen(q_tm1, a_tm1) - target_tm1)
-    margin = large_margin_loss(q_tm1[:, : batch.logged], a_tm1[:, : batch.logged], config.margin)
-    weight = as_tensor(batch.weight)
+    margin = large_margin_loss(q_tm1[:, :logged], a_tm1[:, :logged], config.margin)
     norm = sum(parameter.square().sum() for parameter in networks.online.parameters())
-    loss = (squared @ weight).sum() + config.l2 * norm
-    loss = loss + config.margin_weight * (margin @ weight[: batch.logged]).sum()
-    parts = (squared[:, : batch.logged], squared[:, batch.logged :], margin)
-    return loss, [part.detach().mean().item() if part.numel() else math.nan for part in parts]
-
-
-def _metrics(means: list[float]) -> dict[str, float]:
-    """Name the parts of the loss; a source that was not drawn from has no residual."""
-    offline, online, margin = means
-    metrics = {
-        "offline_residual": math.sqrt(offline),
-        "online_residual": math.sqrt(online),
+    loss = (squared @ batch.weight).sum() + config.l2 * norm
+    loss = loss + config.margin_weight * (margin @ batch.weight[:logged]).sum()
+    return loss, {
+        "offline_residual": squared[:, :logged],
+        "online_residual": squared[:, logged:],
         "margin_loss": margin,
     }
-    return {name: value for name, value in metrics.items() if not math.isnan(value)}

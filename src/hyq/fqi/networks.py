@@ -1,22 +1,27 @@
-"""Networks trained by gradient steps: one for every step of an episode, or one for all steps."""
+"""Networks trained by gradient steps: one for every step of an episode, or one for all steps.
+
+BC, CQL and DQfD are the loss that they descend, and what they collect; everything else is here.
+"""
 
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from hyq.core.errors import HyqError
 from hyq.core.seeding import Streams, torch_seed
 from hyq.core.settings import check_choices, check_positive
 from hyq.core.trees import flatten, subtree
-from hyq.core.types import Array
+from hyq.core.types import Array, FloatArray, IntArray, Transitions
+from hyq.data.dataset import Dataset
+from hyq.data.mix import mixing_weights
 from hyq.data.online import Batch, OnlineStore
-from hyq.data.steps import StepView
 from hyq.ensembles import Ensemble
 from hyq.fqi.base import Snapshot, Step
 from hyq.fqi.classes import GreedyPolicy, num_actions
@@ -44,6 +49,10 @@ class NetworkConfig:
     def __post_init__(self) -> None:
         check_positive(self, "iterations", "updates", "batch_size", "learning_rate")
         check_choices(self)
+
+    def rows(self, members: int) -> int:
+        """Return the rows that each of so many networks gets in a gradient step."""
+        return -(-self.batch_size // members)
 
 
 @dataclass(frozen=True)
@@ -123,26 +132,108 @@ class StepNetworks(nn.Module):
 def at_next_step(network: Ensemble, next_observation: Tensor) -> Tensor:
     """Evaluate what step h led to by member h + 1; a single member evaluates its own.
 
-    What comes after the last step wraps around to the first member: the caller masks it.
+    What comes after the last step wraps around to the first member: its discount is zero.
     """
     return network(next_observation.roll(1, 0)).roll(-1, 0)
 
 
-def as_tensor(array: Array) -> Tensor:
-    """Convert an array: floats to single precision, integers to indices."""
-    kind = torch.float32 if np.issubdtype(array.dtype, np.floating) else torch.int64
-    return torch.as_tensor(array).to(kind)
+@dataclass(frozen=True, eq=False)
+class Minibatch:
+    """Rows as tensors of shape (networks, n, ...), offline ones first."""
+
+    observation: Tensor
+    action: Tensor
+    reward: Tensor
+    discount: Tensor
+    """Zero where the episode terminated, and at the last step: beyond it Q is zero."""
+    next_observation: Tensor
+    weight: Tensor
+    """Of each of n columns; sums to one, offline columns holding their share exactly."""
+    logged: int
+    """Columns that are offline."""
+
+    @classmethod
+    def of(cls, rows: Transitions, weight: FloatArray, logged: int) -> "Minibatch":
+        """Convert rows: floats to single precision, observations to vectors."""
+        columns = [torch.as_tensor(column) for column in (*vars(rows).values(), weight)]
+        seen, action, reward, discount, after, share = columns
+        return cls(
+            seen.float().flatten(2),
+            action.long(),
+            reward.float(),
+            discount.float(),
+            after.float().flatten(2),
+            share.float(),
+            logged,
+        )
 
 
-Update = Callable[[np.random.Generator, int], Sequence[float]]
-"""Takes one gradient step, of a number counted through the run; returns parts of its loss."""
+@dataclass(frozen=True, eq=False)
+class Source:
+    """Rows that lie end to end, step after step, to draw from."""
+
+    rows: Transitions
+    count: IntArray
+    """Rows of each network: those of its own step, or all."""
+
+    @classmethod
+    def of(cls, rows: Transitions, step: IntArray, horizon: int, members: int) -> "Source":
+        """Draw evenly for every network; raise for a step that no minibatch could show."""
+        count = np.bincount(step, minlength=horizon) if members > 1 else np.array([len(rows)])
+        if not count.all():
+            missing = int(np.argmin(count))
+            raise HyqError(
+                f"step {missing} has no transitions to draw from: learn one network for all steps"
+            )
+        return cls(replace(rows, discount=rows.discount * (step < horizon - 1)), count)
+
+    def draw(self, rows: int, rng: np.random.Generator) -> Transitions:
+        """Draw rows for every network, with replacement."""
+        share = rng.random((len(self.count), rows))
+        within = (share * self.count[:, None]).astype(np.int64)
+        return self.rows[(np.cumsum(self.count) - self.count)[:, None] + within]
 
 
-def make_networks(
-    config: NetworkConfig, env: VectorEnv, data: StepView, streams: Streams
-) -> StepNetworks:
-    """Make what a config describes, for the observations of `data` and the actions of `env`."""
-    return StepNetworks(
+def draw_mixed(
+    sources: Sequence[Source], each: int, offline_share: float, rng: np.random.Generator
+) -> Minibatch:
+    """Draw `each` rows a network from the offline source and, if there is one, the online one."""
+    share = offline_share if len(sources) == 2 else 1.0
+    logged = round(share * each)
+    if 0 < share < 1:
+        logged = min(max(logged, 1), each - 1)
+    counts = (logged, each - logged)
+    parts = [source.draw(n, rng) for source, n in zip(sources, counts, strict=False)]
+    rows = Transitions.concatenate(parts, axis=1)
+    return Minibatch.of(rows, mixing_weights(*counts, share), logged)
+
+
+Loss = Callable[[StepNetworks, Minibatch], tuple[Tensor, Mapping[str, Tensor]]]
+"""What to descend, summed over networks, and terms to report: the mean of each over an iteration,
+of a `..._residual` the root of it. An empty term is not reported."""
+Collect = Callable[[Sequence[MLPFunction], int], tuple[Batch, int] | None]
+"""Acts with f_0, ..., f_{H-1} in an iteration, or returns None where it is too early."""
+
+
+def learn(
+    config: NetworkConfig,
+    env: VectorEnv,
+    offline: Dataset,
+    streams: Streams,
+    state: NetworkState | None,
+    loss: Loss,
+    *,
+    tau: float = 0.0,
+    falling: bool = False,
+    collect: Collect | None = None,
+    offline_share: float = 1.0,
+) -> Iterator[Step[NetworkState]]:
+    """Alternate between collecting, for methods that do, and gradient steps.
+
+    The target network moves by `tau` at each; a `falling` learning rate ends the run at zero.
+    """
+    data = offline.by_step()
+    networks = StepNetworks(
         data.horizon if config.networks == "per-step" else 1,
         math.prod(data.transitions.observation.shape[1:]),
         config.hidden,
@@ -150,23 +241,8 @@ def make_networks(
         learning_rate=config.learning_rate,
         seed=streams.integer("initial"),
     )
-
-
-def iterate(
-    config: NetworkConfig,
-    networks: StepNetworks,
-    horizon: int,
-    streams: Streams,
-    state: NetworkState | None,
-    prepare: Callable[[OnlineStore], Update],
-    metrics: Callable[[list[float]], Mapping[str, float]],
-    collect: Callable[[int], tuple[Batch, int] | None] | None = None,
-) -> Iterator[Step[NetworkState]]:
-    """Alternate between collecting, for methods that do, and gradient steps.
-
-    `prepare` makes the update of an iteration from the online data; `metrics` names the means of
-    what its updates return; `collect` acts in iteration t, or returns None where it is too early.
-    """
+    members = networks.online.members
+    logged = Source.of(data.transitions, data.step, data.horizon, members)
     begin, samples, online = 0, 0, OnlineStore()
     if state is not None:
         networks.restore(state.arrays)
@@ -176,21 +252,43 @@ def iterate(
         started = time.perf_counter()
         appended: Mapping[str, Array] = {}
         if collect is not None:
-            found = collect(t)
+            found = collect(networks.functions(data.horizon), t)
             appended = {"counts": np.zeros(0, np.int64)}
             if found is not None:
                 online, samples = online + found[0], samples + found[1]
                 appended = online.newest()
         collected = time.perf_counter()
-        update, rng = prepare(online), streams.generator("minibatches", t)
-        numbers = range(t * config.updates, (t + 1) * config.updates)
-        means = np.mean([update(rng, number) for number in numbers], axis=0).tolist()
-        arrays = networks.arrays(iteration=t + 1, online_steps=samples)
+        rng, terms = streams.generator("minibatches", t), []
+        sources = [logged, *_online_source(online, data.horizon, members)]
+        for number in range(t * config.updates, (t + 1) * config.updates):
+            if falling:
+                left = 1.0 - number / (config.iterations * config.updates)
+                networks.optimizer.param_groups[0]["lr"] = config.learning_rate * left
+            batch = draw_mixed(sources, config.rows(members), offline_share, rng)
+            total, reported = loss(networks, batch)
+            networks.descend(total, tau)
+            terms.append({n: term.mean().item() for n, term in reported.items() if term.numel()})
+        means = {name: float(np.mean([one[name] for one in terms])) for name in terms[0]}
         yield Step(
-            state=NetworkState(arrays, online, appended),
+            state=NetworkState(
+                networks.arrays(iteration=t + 1, online_steps=samples), online, appended
+            ),
             iteration=t + 1,
             online_steps=samples,
-            policy=GreedyPolicy(networks.functions(horizon)),
-            metrics=metrics(means),
+            policy=GreedyPolicy(networks.functions(data.horizon)),
+            metrics={
+                name: math.sqrt(mean) if name.endswith("residual") else mean
+                for name, mean in means.items()
+            },
             seconds={"collect": collected - started, "fit": time.perf_counter() - collected},
         )
+
+
+def _online_source(online: OnlineStore, horizon: int, members: int) -> list[Source]:
+    """Lay the online data out step by step; nothing before the first collection."""
+    if not online.batches:
+        return []
+    by_step = [online.at(h) for h in range(horizon)]
+    counts = [sum(map(len, parts)) for parts in by_step]
+    rows = Transitions.concatenate([part for parts in by_step for part in parts])
+    return [Source.of(rows, np.repeat(np.arange(horizon), counts), horizon, members)]

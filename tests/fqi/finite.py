@@ -5,11 +5,13 @@ are broken, both among functions that fit equally well and among actions of equa
 """
 
 from dataclasses import dataclass
+from typing import get_args
 
 import numpy as np
 
 from hyq.core.errors import HyqError
 from hyq.core.types import Array, FloatArray, IntArray
+from hyq.envs.offline_hard import A, B, C, Variant, offline_hard_mdp
 from hyq.fqi.classes import DiscreteValueFunction, Regression
 
 _TIE = 1e-9
@@ -60,3 +62,16 @@ class FiniteClass:
         return FiniteFunction(
             self.tables[np.argmax(losses <= losses.min() + _TIE)], self.action_order
         )
+
+
+def offline_hard_class() -> FloatArray:
+    """Return F = {Q1*, Q2*} as tables of shape (2, S, A).
+
+    A is only ever visited on the first step, B and C on the second, so one table of states serves
+    both steps. The class is Bellman complete for M1 and for M2.
+    """
+    tables = []
+    for variant in get_args(Variant):
+        first, second = offline_hard_mdp(variant).optimal_q()
+        tables.append([first[A], second[B], second[C]])
+    return np.array(tables)
