@@ -15,7 +15,7 @@ import gymnasium as gym
 import numpy as np
 
 from hyq.core.errors import HyqError
-from hyq.core.types import Array, FloatArray
+from hyq.core.types import Array, FloatArray, Transitions
 
 
 class ValueFunction(ABC):
@@ -55,6 +55,17 @@ class Regression:
     target: FloatArray
     weight: FloatArray
     """Non-negative, summing to one; carries the offline/online proportion."""
+    rows: Transitions | None = None
+    """What the targets were made of, for a class that fits a model and plans in it ..."""
+    next_function: "ValueFunction | None" = None
+    """... with this f_{h+1}; None at the last step."""
+
+    @property
+    def data(self) -> tuple[Transitions, FloatArray]:
+        """The transitions and their weights."""
+        if self.rows is None:
+            raise ValueError("this regression has no transitions to fit a model to")
+        return self.rows, self.weight
 
 
 F = TypeVar("F", bound=ValueFunction)

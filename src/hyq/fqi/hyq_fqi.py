@@ -14,7 +14,7 @@ brought data unlike any seen before.
 """
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, Literal
 
@@ -128,18 +128,32 @@ class HyQ(Generic[F]):
         state: HyQState[F] | None = None,
     ) -> Iterator[Step[HyQState[F]]]:
         """Alternate between collecting with the greedy policy and regressing on all data."""
-        config = self.config
+        config, data = self.config, offline.by_step()
         if isinstance(env.single_action_space, gym.spaces.Discrete):
             num_actions(env.single_action_space)  # functions of all actions count them from 0
-
-        def fit(
-            data: StepView, online: OnlineStore, functions: tuple[F, ...], t: int
-        ) -> tuple[tuple[F, ...], FitReport]:
-            seeds = Streams(streams.integer("fit", t))
-            share = config.share_at(t)
-            return fitted_q_iteration(data, online, self.family, config, functions, seeds, share)
-
-        return iterate(env, offline, streams, state, self.family.zero(), config, fit)
+        if state is None:
+            state = HyQState(0, (self.family.zero(),) * data.horizon, OnlineStore(), 0)
+        functions, online, samples = state.functions, state.online, state.online_steps
+        for t in range(state.iteration, config.iterations):
+            started, metrics = time.perf_counter(), {}
+            if config.collection != "none":
+                seeds = Streams(streams.integer("collect", t))
+                batch, used = collect(env, functions, config, seeds)
+                online, samples = online + batch, samples + used
+                metrics["online_residual"] = online_residual(functions, batch, config)
+            seconds = {"collect": time.perf_counter() - started}
+            seeds, share = Streams(streams.integer("fit", t)), config.share_at(t)
+            functions, report = fitted_q_iteration(
+                data, online, self.family, config, functions, seeds, share
+            )
+            yield Step(
+                state=HyQState(t + 1, functions, online, samples),
+                iteration=t + 1,
+                online_steps=samples,
+                policy=GreedyPolicy(functions),
+                metrics=metrics | report.metrics,
+                seconds=seconds | report.seconds,
+            )
 
     def restore(
         self, replaced: Mapping[str, Array], appended: Sequence[Mapping[str, Array]]
@@ -154,38 +168,6 @@ class FitReport:
 
     metrics: dict[str, float]
     seconds: dict[str, float]
-
-
-def iterate(
-    env: VectorEnv,
-    offline: Dataset,
-    streams: Streams,
-    state: HyQState[F] | None,
-    zero: F,
-    config: HyQConfig,
-    fit: Callable[[StepView, OnlineStore, tuple[F, ...], int], tuple[tuple[F, ...], FitReport]],
-) -> Iterator[Step[HyQState[F]]]:
-    """Alternate between collecting with the greedy policy and a fit to all data."""
-    data = offline.by_step()
-    if state is None:
-        state = HyQState(0, (zero,) * data.horizon, OnlineStore(), 0)
-    functions, online, samples = state.functions, state.online, state.online_steps
-    for t in range(state.iteration, config.iterations):
-        started, metrics = time.perf_counter(), {}
-        if config.collection != "none":
-            batch, used = collect(env, functions, config, Streams(streams.integer("collect", t)))
-            online, samples = online + batch, samples + used
-            metrics["online_residual"] = online_residual(functions, batch, config)
-        seconds = {"collect": time.perf_counter() - started}
-        functions, report = fit(data, online, functions, t)
-        yield Step(
-            state=HyQState(t + 1, functions, online, samples),
-            iteration=t + 1,
-            online_steps=samples,
-            policy=GreedyPolicy(functions),
-            metrics=metrics | report.metrics,
-            seconds=seconds | report.seconds,
-        )
 
 
 def collect(
@@ -235,7 +217,7 @@ def fitted_q_iteration(
         next_function = functions[h + 1] if h + 1 < horizon else None
         target = regression_target(rows, next_function, config)
         weight = mixing_weights(len(logged), len(rows) - len(logged), offline_share)
-        problem = Regression(rows.observation, rows.action, target, weight)
+        problem = Regression(rows.observation, rows.action, target, weight, rows, next_function)
         target_seconds += (made := time.perf_counter()) - started
         source = h + 1 if h + 1 < horizon else 0 if config.carry_round else h
         functions[h] = family.fit(problem, functions[source], streams.generator("oracle", h))
