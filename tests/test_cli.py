@@ -44,7 +44,7 @@ def test_every_subcommand_teaches(subcommand: str, capsys: pytest.CaptureFixture
     assert summary(subcommand) in " ".join(taught.split())
 
 
-@pytest.mark.parametrize("words", [["run", "--help"], ["data", "make", "-h"], ["data", "--help"]])
+@pytest.mark.parametrize("words", [["run", "--help"], ["data", "export", "-h"], ["data", "--help"]])
 def test_a_group_of_subcommands_has_help(
     words: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -34,6 +34,7 @@ SUBCOMMANDS = {
     "report suite": "hyq.commands.report:report_suite",
     "report": "hyq.commands.report:report",
     "data make lock": "hyq.commands.data_make:data_make_lock",
+    "data make": "hyq.commands.data_make:data_make",
     "data export montezuma": "hyq.commands.data_make:data_export_montezuma",
     "data list": "hyq.commands.data:data_list",
     "data show": "hyq.commands.data:data_show",

@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.table import Table
 
 from hyq.data.columns import described
+from hyq.envs.spaces import space_from_json
 from hyq.runs.named_data import described_names, load
 
 console = Console()
@@ -21,7 +22,12 @@ def data_show(path: Annotated[Path, tyro.conf.Positional]) -> None:
     """
     dataset = load(path)
     first, last = dataset.timestep, dataset.timestep + dataset.length
-    table = Table(title=str(path), title_justify="left", show_header=False)
+    table = Table("", "", title=str(path), title_justify="left", show_header=False)
+    table.columns[1].overflow = "fold"  # a hash is shown whole
+    about = dict(dataset.provenance)
+    for name in ("observation_space", "action_space"):
+        if name in about:
+            about[name] = space_from_json(about[name])
     for name, value in {
         "transitions": f"{len(dataset):,}",
         "episodes": f"{dataset.num_episodes:,}",
@@ -30,7 +36,7 @@ def data_show(path: Annotated[Path, tyro.conf.Positional]) -> None:
         "action": described(dataset.action),
         "mean reward": f"{float(dataset.reward.mean()):.4f}",
         "terminated": f"{float(dataset.terminated.mean()):.2%} of the episodes",
-        **dataset.provenance,
+        **about,
         "sha256": dataset.digest(),
     }.items():
         table.add_row(name, str(value))
@@ -45,4 +51,5 @@ def data_list() -> None:
         table.add_row("", name, about.env, f"{about.transitions:,}")
         for wrapper in about.wrappers:
             table.add_row("", "", f"  in {wrapper}")
-    console.print(table, highlight=False)
+    # Rows stay whole where the terminal is narrow, so that other programs can read them.
+    Console(width=max(console.width, 100)).print(table, highlight=False)

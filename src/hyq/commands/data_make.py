@@ -1,9 +1,11 @@
-"""Making datasets of the lock, and exporting those of Montezuma's Revenge."""
+"""Making datasets, and exporting those of Montezuma's Revenge."""
 
 from pathlib import Path
+from typing import Annotated
 
 import gymnasium as gym
 import numpy as np
+import tyro
 from rich.console import Console
 
 from hyq.commands.data import data_show
@@ -14,8 +16,22 @@ from hyq.envs.combination_lock import LockSpec
 from hyq.envs.montezuma import SIDE
 from hyq.experts.lock import LockData, lock_dataset
 from hyq.experts.montezuma_data import MontezumaData, load
+from hyq.runs.named_data import make_scripted
 
 console = Console()
+
+
+def data_make(name: Annotated[str, tyro.conf.Positional], *, out: Path, seed: int = 0) -> None:
+    """Record one of the scripted datasets of 'hyq data list' on disk, from a seed.
+
+    Args:
+        name: Name of the dataset, such as mountaincar/half: its problem and its random share.
+        out: New directory for the dataset.
+        seed: Chooses the episodes; the same seed gives the same data, to the bit.
+    """
+    check_free(out)  # before the data is made, which takes a while
+    make_scripted(name, seed).save(out)
+    data_show(out)
 
 
 def data_make_lock(

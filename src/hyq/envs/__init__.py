@@ -4,6 +4,8 @@
 32)` gives 32 in one NumPy batch. Entry points are strings, so importing this costs nothing.
 """
 
+from typing import Any
+
 import gymnasium as gym
 
 _ENTRY_POINTS = {
@@ -19,4 +21,21 @@ for _name, (_single, _vector) in _ENTRY_POINTS.items():
     if f"hyq/{_name}-v0" not in gym.registry:
         gym.register(
             f"hyq/{_name}-v0", f"hyq.envs.{_single}", vector_entry_point=f"hyq.envs.{_vector}"
+        )
+
+_CONTROL: dict[str, tuple[str, dict[str, Any], int]] = {
+    "PointMazeUMaze": ("make_point_maze", {"maze": "umaze", "action_repeat": 3}, 120),
+    "PointMazeMedium": ("make_point_maze", {"maze": "medium", "action_repeat": 4}, 150),
+    "FetchPush": ("make_fetch", {"task": "push"}, 50),
+    "FetchPickAndPlace": ("make_fetch", {"task": "pick-and-place"}, 50),
+}
+"""Tasks of `control`: the function that makes each, its settings, and the longest episode."""
+
+for _name, (_maker, _settings, _steps) in _CONTROL.items():
+    if f"hyq/{_name}-v0" not in gym.registry:
+        gym.register(
+            f"hyq/{_name}-v0",
+            f"hyq.envs.control:{_maker}",
+            kwargs=_settings,
+            max_episode_steps=_steps,
         )

@@ -10,11 +10,15 @@ import numpy as np
 
 from hyq.core.errors import HyqError
 from hyq.core.seeding import Streams
+from hyq.core.trees import tree_map
 from hyq.core.types import Array
 from hyq.data.dataset import Dataset, Episode
 from hyq.envs.make import env_factory
+from hyq.envs.spaces import space_to_json
+from hyq.experts.fetch import pick_and_place, push_block
+from hyq.experts.point_maze import follow_cells
 
-Behaviour = Callable[[gym.Env[Any, Any], Array, np.random.Generator], int]
+Behaviour = Callable[[gym.Env[Any, Any], Any, np.random.Generator], Any]
 """Chooses an action, given the environment, its observation and a source of chance."""
 
 
@@ -26,13 +30,30 @@ class Problem:
     expert: Behaviour
     transitions: int
     wrappers: tuple[str, ...] = ()
+    noise: float = 0.0
+    """Standard deviation of what is added to continuous actions, so that no two paths are one."""
 
 
-def uniform(env: gym.Env[Any, Any], observation: Array, rng: np.random.Generator) -> int:
+def uniform(env: gym.Env[Any, Any], observation: Any, rng: np.random.Generator) -> Any:
     """Play anything."""
     space = env.action_space
-    assert isinstance(space, gym.spaces.Discrete)
-    return int(space.start + rng.integers(space.n))
+    if isinstance(space, gym.spaces.Discrete):
+        return int(space.start + rng.integers(space.n))
+    assert isinstance(space, gym.spaces.Box)
+    return rng.uniform(space.low, space.high).astype(space.dtype)
+
+
+def noisy(expert: Behaviour, noise: float) -> Behaviour:
+    """Keep a controller's actions within their bounds and add noise to them."""
+
+    def behaviour(env: gym.Env[Any, Any], observation: Any, rng: np.random.Generator) -> Array:
+        space = env.action_space
+        assert isinstance(space, gym.spaces.Box)
+        action = np.clip(expert(env, observation, rng), space.low, space.high)
+        action = action + noise * rng.standard_normal(space.shape)
+        return np.clip(action, space.low, space.high).astype(space.dtype)
+
+    return behaviour
 
 
 def pump_car(env: gym.Env[Any, Any], observation: Array, rng: np.random.Generator) -> int:
@@ -104,29 +125,42 @@ PROBLEMS: dict[str, Problem] = {
         10_000,
         ("minigrid.wrappers:FullyObsWrapper", "minigrid.wrappers:ImgObsWrapper"),
     ),
+    "pointmaze-umaze": Problem("hyq/PointMazeUMaze-v0", follow_cells, 20_000, noise=0.5),
+    "pointmaze-medium": Problem("hyq/PointMazeMedium-v0", follow_cells, 20_000, noise=0.5),
+    "fetch-push": Problem("hyq/FetchPush-v0", push_block, 20_000, noise=0.4),
+    "fetch-pick-and-place": Problem("hyq/FetchPickAndPlace-v0", pick_and_place, 20_000, noise=0.25),
 }
 """Every scripted problem by name."""
 
 
-def scripted_dataset(problem: str, random_share: float, seed: int) -> Dataset:
+def scripted_dataset(
+    problem: str, random_share: float, seed: int, transitions: int | None = None
+) -> Dataset:
     """Record whole episodes of a problem's expert and of random play, by transitions."""
     known, streams = PROBLEMS[problem], Streams(seed).below("logs", problem)
     env = env_factory(known.env, known.wrappers)()
+    size = known.transitions if transitions is None else transitions
+    expert = noisy(known.expert, known.noise) if known.noise else known.expert
     counts = {
-        "expert": (known.expert, round(known.transitions * (1 - random_share))),
-        "random": (uniform, round(known.transitions * random_share)),
+        "expert": (expert, round(size * (1 - random_share))),
+        "random": (uniform, round(size * random_share)),
     }
     episodes = [
         episode
         for name, (behaviour, count) in counts.items()
         for episode in _recorded(env, behaviour, count, streams.below(name))
     ]
+    noise = f" with noise {known.noise:g}" if known.noise else ""
     provenance = {
         "env": known.env,
         "wrappers": list(known.wrappers),
-        "behaviour": f"{known.expert.__name__}, {random_share:.0%} random by transitions",
+        "behaviour": f"{known.expert.__name__}{noise}, {random_share:.0%} random by transitions",
         "seed": seed,
+        "max_episode_steps": env.spec.max_episode_steps if env.spec else None,
+        "observation_space": space_to_json(env.observation_space),
+        "action_space": space_to_json(env.action_space),
     }
+    env.close()
     return Dataset.of(episodes, provenance)
 
 
@@ -135,15 +169,16 @@ def _recorded(
 ) -> Iterator[Episode]:
     rng, number = streams.generator("behaviour"), 0
     while transitions > 0:
-        episode = _episode(env, behaviour, streams.integer("episode", number), rng)
+        episode = play(env, behaviour, streams.integer("episode", number), rng)
         number += 1
         transitions -= len(episode.action)
         yield episode
 
 
-def _episode(
+def play(
     env: gym.Env[Any, Any], behaviour: Behaviour, seed: int, rng: np.random.Generator
 ) -> Episode:
+    """Record one episode."""
     observation, _ = env.reset(seed=seed)
     observations, actions, rewards = [observation], [], []
     terminated = truncated = False
@@ -153,10 +188,5 @@ def _episode(
         observations.append(observation)
         actions.append(action)
         rewards.append(float(reward))
-    return Episode(
-        np.array(observations),
-        np.array(actions),
-        np.array(rewards, np.float32),
-        terminated,
-        np.zeros(len(actions), dtype=bool),
-    )
+    stacked = tree_map(lambda *arrays: np.array(arrays), *observations)
+    return Episode(stacked, np.array(actions), np.array(rewards, np.float32), terminated)

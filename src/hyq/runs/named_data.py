@@ -12,7 +12,7 @@ from hyq.experts import montezuma_data
 from hyq.experts.montezuma_data import EXPERT_PERCENT
 from hyq.experts.scripted import PROBLEMS, scripted_dataset
 
-RANDOM_SHARES = {"expert": 0.0, "half": 0.5, "random80": 0.8}
+RANDOM_SHARES = {"expert": 0.0, "random20": 0.2, "half": 0.5, "random80": 0.8}
 """Qualities of scripted data: how much of it is random play."""
 
 
@@ -74,7 +74,7 @@ def load(path_or_name: Path | str, seed: int = 0) -> Dataset:
     name = str(path_or_name)
     problem, _, quality = name.partition("/")
     if problem in PROBLEMS and quality in RANDOM_SHARES:
-        return scripted_dataset(problem, RANDOM_SHARES[quality], seed)
+        return make_scripted(name, seed)
     if problem == "montezuma" and quality in EXPERT_PERCENT:
         return montezuma_data.load(name)
     if not Path(name).exists():
@@ -82,3 +82,15 @@ def load(path_or_name: Path | str, seed: int = 0) -> Dataset:
             f"no dataset {name!r}: give a directory, or one of {', '.join(described_names())}"
         )
     return Dataset.load(name)
+
+
+def make_scripted(name: str, seed: int) -> Dataset:
+    """Record a scripted dataset from a seed."""
+    problem, _, quality = name.partition("/")
+    if problem not in PROBLEMS or quality not in RANDOM_SHARES:
+        raise HyqError(
+            f"no scripted dataset {name!r}: write PROBLEM/QUALITY, a problem of "
+            f"{', '.join(PROBLEMS)} and a quality of {', '.join(RANDOM_SHARES)}; or see "
+            "'hyq data make lock'"
+        )
+    return scripted_dataset(problem, RANDOM_SHARES[quality], seed)

@@ -1,0 +1,143 @@
+"""Robot arms and mazes with sparse rewards, simulated by packages that are optional extras.
+
+Every task here has the same shape. A step costs 1 until the task succeeds; the step that succeeds
+costs nothing and ends the episode, so a return is minus the number of steps before success. With a
+discount this is a reward of 1 at success, shifted and scaled by 1 / (1 - gamma), which matters to a
+network whose values start near 0: an action that was never tried looks better than a known one, and
+a bonus for entropy is small beside a step's cost, so that putting success off does not pay. An
+episode that runs into its time limit is truncated. Actions are a Box from -1 to 1, observations
+single precision, and `info["success"]` says whether the task succeeded. The seed of a reset and the
+actions decide the episode, to the bit.
+"""
+
+import contextlib
+import importlib
+import io
+import warnings
+from types import ModuleType
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from hyq.core.errors import HyqError
+from hyq.core.trees import tree_map
+
+Env = gym.Env[Any, Any]
+
+EXTRAS = {"gymnasium_robotics": "robotics", "metaworld": "metaworld", "ogbench": "ogbench"}
+"""The extra of this package that installs each simulator."""
+
+MAZES = {
+    "umaze": ["11111", "1r001", "11101", "1g001", "11111"],
+    "medium": [
+        "11111111",
+        "1r011001",
+        "10010001",
+        "11000111",
+        "10010001",
+        "10100101",
+        "10001gg1",
+        "11111111",
+    ],
+}
+"""Maps of the point mazes: 1 is wall; episodes start in a cell r, and goals are in cells g."""
+FETCH = {
+    "push": "push:MujocoFetchPushEnv",
+    "pick-and-place": "pick_and_place:MujocoFetchPickAndPlaceEnv",
+}
+
+
+class SparseTask(gym.Wrapper[Any, Any, Any, Any]):
+    """Gives a simulator's task its sparse reward, its end at success, and single precision."""
+
+    def __init__(self, env: Env, action_repeat: int = 1) -> None:
+        """Repeat every action `action_repeat` times: long tasks become ones of fewer decisions."""
+        super().__init__(env)
+        self._action_repeat = action_repeat
+        self.observation_space = _single_precision(env.observation_space)
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """Start an episode that has not succeeded yet."""
+        observation, _ = self._start(seed)
+        while self._succeeded(observation, {}):
+            observation, _ = self._start(None)
+        return self._shown(observation), {"success": False}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """Play an action; the episode is over when the task succeeded."""
+        for _ in range(self._action_repeat):
+            observation, _, _, _, info = self.env.step(action)
+            success = self._succeeded(observation, info)
+            if success:
+                break
+        reward = 0.0 if success else -1.0
+        # What else the simulator tells would be copied at every step by a vector environment.
+        return self._shown(observation), reward, success, False, {"success": success}
+
+    def _start(self, seed: int | None) -> tuple[Any, dict[str, Any]]:
+        return self.env.reset(seed=seed)
+
+    def _succeeded(self, observation: Any, info: dict[str, Any]) -> bool:
+        return bool(info.get("success", False))
+
+    def _shown(self, observation: Any) -> Any:
+        return tree_map(lambda array: np.asarray(array, np.float32), observation)
+
+
+class FetchTask(SparseTask):
+    """A task of the Fetch arm, which may begin solved: the distance to the goal tells."""
+
+    def _succeeded(self, observation: Any, info: dict[str, Any]) -> bool:
+        world: Any = self.env.unwrapped
+        return bool(world._is_success(observation["achieved_goal"], observation["desired_goal"]))
+
+
+def make_point_maze(maze: str = "umaze", action_repeat: int = 4, **settings: Any) -> Env:
+    """Push a ball from one end of a maze to the other; see `MAZES`."""
+    module = simulator("gymnasium_robotics", ".envs.maze.point_maze")
+    cells = [
+        [1 if cell == "1" else 0 if cell == "0" else cell for cell in row] for row in _map(maze)
+    ]
+    env = module.PointMazeEnv(cells, continuing_task=False, **settings)
+    return SparseTask(env, action_repeat)
+
+
+def make_fetch(task: str = "push", **settings: Any) -> Env:
+    """Bring a block to a goal with the Fetch arm: on the table (push) or also above it."""
+    if task not in FETCH:
+        raise HyqError(f"no Fetch task {task!r}: choose from {', '.join(FETCH)}")
+    file, _, name = FETCH[task].partition(":")
+    return FetchTask(
+        getattr(simulator("gymnasium_robotics", f".envs.fetch.{file}"), name)(**settings)
+    )
+
+
+def simulator(package: str, module: str = "") -> ModuleType:
+    """Import a module of a simulator, or say which extra installs it."""
+    try:
+        # One of the packages prints a notice about other environments when it is imported.
+        with contextlib.redirect_stderr(io.StringIO()), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return importlib.import_module(package + module)
+    except ImportError as error:
+        raise HyqError(
+            f"this environment needs {package} ({error}): "
+            f"install it with pip install 'hyq[{EXTRAS[package]}]'"
+        ) from None
+
+
+def _map(maze: str) -> list[str]:
+    if maze not in MAZES:
+        raise HyqError(f"no maze {maze!r}: choose from {', '.join(MAZES)}")
+    return MAZES[maze]
+
+
+def _single_precision(space: gym.Space[Any]) -> gym.Space[Any]:
+    if isinstance(space, gym.spaces.Dict):
+        return gym.spaces.Dict({name: _single_precision(part) for name, part in space.items()})
+    assert isinstance(space, gym.spaces.Box)
+    low, high = space.low.astype(np.float32), space.high.astype(np.float32)
+    return gym.spaces.Box(low, high, dtype=np.float32)
