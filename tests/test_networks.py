@@ -399,7 +399,9 @@ def test_where_bfloat16_is_used() -> None:
     for network in (convolutions, plain):
         assert computes_in_bfloat16(network, OptimizerConfig(precision="bfloat16"))
         assert not computes_in_bfloat16(network, OptimizerConfig(precision="float32"))
+    assert build_network(lambda *_: plain, VECTOR, ACTIONS, auto) is plain
     made = build_network(lambda *_: plain, VECTOR, ACTIONS, OptimizerConfig(precision="bfloat16"))
     assert isinstance(made, Autocast)
-    assert build_network(lambda *_: plain, VECTOR, ACTIONS, auto) is plain
+    assert {parameter.dtype for parameter in made.parameters()} == {torch.bfloat16}
+    assert {buffer.dtype for buffer in made.buffers()} == {torch.float32}, "inputs stay exact"
     assert not has_bfloat16("meta")

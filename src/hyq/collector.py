@@ -129,15 +129,17 @@ class EpsilonGreedy:
         self._remaining = np.zeros(num_envs, np.int64)
         """Steps that the random action of each environment is still repeated for."""
         weight = np.arange(1, config.random_action_repeat + 1) ** -2.0
-        self._repeat_chances = weight / weight.sum()
+        self._repeat_upto = weight.cumsum() / weight.sum()
+        """Chance that a random action is taken for at most 1, 2, ... steps."""
 
     def __call__(self, greedy: Array, step: int, rng: np.random.Generator) -> Array:
         """Return the actions to take."""
         config, count = self._config, len(greedy)
         chance = np.full(count, config.epsilon(step))
         chance[: config.fixed_epsilon_envs] = config.fixed_epsilon
-        explore, anything = rng.random(count) < chance, rng.integers(self._actions, size=count)
-        repeats = 1 + rng.choice(len(self._repeat_chances), count, p=self._repeat_chances)
+        explore = rng.random(count) < chance
+        anything = (rng.random(count) * self._actions).astype(np.int64)
+        repeats = 1 + self._repeat_upto.searchsorted(rng.random(count), side="right")
         begins = explore & (self._remaining == 0)
         self._action[begins], self._remaining[begins] = anything[begins], repeats[begins]
         random = self._remaining > 0

@@ -31,10 +31,10 @@ def q_learning(
             Q-learning (van Hasselt et al. 2016, equation 4); by default `q_t`, as Mnih et al. 2015.
         value_range: Bounds that targets are clipped to; the paper's class is within [0, V_max].
     """
-    selector = q_t if q_t_selector is None else q_t_selector
-    _check(q_tm1.shape, q_t.shape, selector.shape)
+    _check(q_tm1.shape, q_t.shape, q_t.shape if q_t_selector is None else q_t_selector.shape)
     _check(a_tm1.shape, r_t.shape, discount_t.shape, q_tm1.shape[:1])
-    target = r_t + discount_t * chosen(q_t, selector.argmax(-1))
+    v_t = q_t.amax(-1) if q_t_selector is None else chosen(q_t, q_t_selector.argmax(-1))
+    target = r_t + discount_t * v_t
     if value_range is not None:
         target = target.clamp(*value_range)
     return target.detach() - chosen(q_tm1, a_tm1)
@@ -42,7 +42,7 @@ def q_learning(
 
 def chosen(q_tm1: Tensor, a_tm1: Tensor) -> Tensor:
     """Return Q(s, a): the entries of `q_tm1` (..., A) at the actions `a_tm1` (...)."""
-    return q_tm1.gather(-1, a_tm1[..., None])[..., 0]
+    return q_tm1.gather(-1, a_tm1.unsqueeze(-1)).squeeze(-1)
 
 
 def td_learning(v_tm1: Tensor, r_t: Tensor, discount_t: Tensor, v_t: Tensor) -> Tensor:

@@ -298,7 +298,11 @@ def num_actions(space: gym.Space[Any]) -> int:
 
 
 class Autocast(nn.Module):
-    """A network whose layers compute in bfloat16 while its parameters and outputs stay float32."""
+    """A network whose layers compute in bfloat16 while its inputs and outputs are float32.
+
+    Its parameters had better be in bfloat16 too: converted in every pass, they take longer than
+    the layers.
+    """
 
     def __init__(self, module: nn.Module) -> None:
         """Wrap a module."""

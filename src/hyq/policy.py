@@ -300,9 +300,10 @@ def rebuild_network(
 
 
 def plain_network(network: nn.Module) -> nn.Module:
-    """Return a copy of a network in float32 on the CPU, to keep while the original learns on."""
-    module = network.module if isinstance(network, Autocast) else network
-    return copy.deepcopy(module).to("cpu").eval()
+    """Return a copy of a network on the CPU, none of it in bfloat16, to keep while it learns on."""
+    if isinstance(network, Autocast):
+        return copy.deepcopy(network.module).to("cpu", torch.float32).eval()
+    return copy.deepcopy(network).to("cpu").eval()
 
 
 def check_free_for_policy(directory: Path) -> None:

@@ -1,7 +1,7 @@
 """The one off-policy loop: act, store, learn from offline and online data together.
 
 `Trainer.run` is a generator of reports. Recording, evaluation and checkpoints consume it and are
-elsewhere. Random numbers come from counters (`streams.generator("update", count)`), so that what
+elsewhere. Random numbers come from counters (`streams.counted("update").at(count)`), so that what
 was interrupted resumes with the same bits and no generator's state is ever stored.
 """
 
@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, SupportsFloat
 
 import numpy as np
 import torch
@@ -185,7 +185,8 @@ class Trainer:
         """Put the parts together; an agent that never acts has no collector."""
         self.agent, self.sampler, self.collector = agent, sampler, collector
         self.config, self._returns, self._gamma = config, returns, gamma
-        self._explore, self._streams, self._pretraining = explore, streams, pretraining
+        self._explore, self._pretraining = explore, pretraining
+        self._act_stream, self._update_stream = streams.counted("act"), streams.counted("update")
         self._online = online or OnlineConfig(online_steps=0, num_envs=1)
         self.online_steps = self.updates = self._reports = 0
         envs = self._online.num_envs
@@ -235,7 +236,7 @@ class Trainer:
         greedy = scores.argmax(axis=1)
         if self._explore is None:
             return greedy
-        return self._explore(greedy, self.online_steps, self._stream("act", self.online_steps))
+        return self._explore(greedy, self.online_steps, self._act_stream.at(self.online_steps))
 
     def _scores(self, observation: Tree) -> FloatArray:
         """Return the agent's scores of every action; Dropout and its like are off."""
@@ -252,7 +253,7 @@ class Trainer:
         """Take one gradient step on a minibatch of both sources (Algorithm 3, lines 10 and 11)."""
         config = self.config
         now = self.updates if self.collector is None else self.online_steps
-        rng = self._stream("update", self.updates)
+        rng = self._update_stream.at(self.updates)
         # Reseeded for every update, so that what a network draws, as Dropout does, resumes too.
         seed = int(rng.integers(2**31))
         drawn = self.sampler.draw(
@@ -269,12 +270,12 @@ class Trainer:
         check_finite(td_error, REMEDY)
         drawn.set_priorities(td_error)
         self.updates += 1
-        rows = drawn.offline_rows
-        self._watch("td_offline", td_error[:rows])
-        self._watch("td_online", td_error[rows:])
-        self._watch("offline_share", rows / len(td_error))
-        self._watch("loss", updated.loss.mean().item())
-        self._watch("gradient_norm", updated.gradient_norm.item())
+        rows, size = drawn.offline_rows, len(td_error)
+        self._watch("td_offline", td_error[:rows].sum(), rows)
+        self._watch("td_online", td_error[rows:].sum(), size - rows)
+        self._watch("offline_share", rows, size)
+        self._watch("loss", updated.loss.sum(), size)
+        self._watch("gradient_norm", updated.gradient_norm)
 
     def _store(self, action: Array) -> None:
         """Take in what the environments answered (Algorithm 3, lines 7 and 8)."""
@@ -310,14 +311,15 @@ class Trainer:
         now = self.online_steps
         return now // period > (now - self._online.num_envs) // period
 
-    def _watch(self, name: str, values: FloatArray | float) -> None:
+    def _watch(self, name: str, total: SupportsFloat, count: int = 1) -> None:
         """Add to the mean of a metric until the next report."""
-        total = self._sums.setdefault(name, np.zeros(2))
-        total += np.sum(values, dtype=np.float64), np.size(values)
+        sums = self._sums.setdefault(name, [0.0, 0.0])
+        sums[0] += float(total)
+        sums[1] += count
 
     def _report(self) -> Report:
         self._reports += 1
-        means = {n: float(total / count) for n, (total, count) in self._sums.items() if count}
+        means = {n: total / count for n, (total, count) in self._sums.items() if count}
         metrics = dict(sorted(means.items()))  # whatever order a restored state has them in
         check_finite(np.array(metrics.get("gradient_norm", 0.0)), REMEDY)
         episodes, seconds = tuple(self._episodes), dict(self._seconds)
@@ -325,7 +327,7 @@ class Trainer:
         return Report(self._reports, self.online_steps, self.updates, episodes, metrics, seconds)
 
     def _clear_metrics(self) -> None:
-        self._sums: dict[str, FloatArray] = {}
+        self._sums: dict[str, list[float]] = {}
         """(sum, count) of every metric since the last report."""
         self._seconds = dict.fromkeys(("act", "learn", "wait and store"), 0.0)
         self._episodes: list[tuple[int, float, int]] = []
@@ -335,7 +337,7 @@ class Trainer:
         parts: dict[str, Any] = {
             "counts": np.array([self.online_steps, self.updates, self._reports]),
             "running": np.stack([self._predicted, self._return, self._discount]),
-            "sums": {name: total.copy() for name, total in self._sums.items()},
+            "sums": {name: np.array(sums) for name, sums in self._sums.items()},
             "episodes": np.array(self._episodes, np.float64).reshape(-1, 3),
             "beginning": self._beginning.copy(),
             "agent": {n: t.cpu().numpy().copy() for n, t in self.agent.state().items()},
@@ -353,7 +355,7 @@ class Trainer:
         """Undo `state`, after the online buffer has been loaded."""
         self.online_steps, self.updates, self._reports = map(int, state["counts"])
         self._predicted, self._return, self._discount = state["running"].copy()
-        self._sums = {name: total.copy() for name, total in subtree("sums", state).items()}
+        self._sums = {name: sums.tolist() for name, sums in subtree("sums", state).items()}
         ended = state["episodes"].tolist()
         self._episodes = [(int(step), total, int(length)) for step, total, length in ended]
         self._beginning = state["beginning"].copy()
@@ -381,9 +383,6 @@ class Trainer:
     def _collector(self) -> Collector:
         assert self.collector is not None, "an agent that acts has a collector"
         return self.collector
-
-    def _stream(self, name: str, count: int) -> np.random.Generator:
-        return self._streams.generator(name, count)
 
     @contextmanager
     def _timed(self, name: str) -> Iterator[None]:

@@ -14,7 +14,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from torch import Tensor, nn
 
 from hyq import losses
-from hyq.agents.base import Loss, OptimizerConfig, Updated
+from hyq.agents.base import GradientStep, Loss, OptimizerConfig, Updated
 from hyq.agents.hyq_dqn import HyQConfig, hyq_loss
 from hyq.algorithms import ALGORITHMS, PRESETS, build, configure, setting_groups
 from hyq.collector import VectorEnv
@@ -228,6 +228,8 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "uniform": {"priority_offline": (0.0, 1e-3), "priority_online": (0.0, 1e-3)},
     "n-step": {"n_step": 3, "n_step_offline": 2},
     "threads": {"threads": 2},
+    "bfloat16": {"precision": "bfloat16"},
+    "bfloat16 on two threads": {"precision": "bfloat16", "threads": 2},
     "stacked": {"frame_stack": 3, "mix": "bernoulli"},
     "repeats": {"random_action_repeat": 6, "gamma": "0:0.5, 40:0.9", "cql_weight": "0:1, 40:0"},
     "full": {"buffer_size": 20},
@@ -854,6 +856,25 @@ class Pick(nn.Module):
 def test_precision_and_defaults_of_the_agent() -> None:
     assert isinstance(made("hyq").agent.network, QNetwork), "vectors stay in single precision"
     assert type(made("hyq", precision="bfloat16").agent.network).__name__ == "Autocast"
+
+
+def test_steps_too_small_for_bfloat16_add_up() -> None:
+    """A step of 1e-5 is lost in a weight of 1 with eight digits; two thousand of them are not."""
+    weight = nn.Parameter(torch.ones(1, dtype=torch.bfloat16))
+    step = GradientStep([weight], OptimizerConfig(learning_rate=schedule(1e-5)))
+    agent, spy = made("hyq").agent, Spy(made("hyq"))
+    list(spy.trainer.run(lambda: bool(spy.batches)))
+
+    def downhill(_: Any, batch: Batch) -> tuple[Tensor, Tensor]:
+        rows = weight.float().expand(len(batch))
+        return rows, rows
+
+    one = float(weight)
+    step(downhill, agent, spy.batches[0], 0)
+    assert float(weight) == one
+    for _ in range(1999):
+        step(downhill, agent, spy.batches[0], 0)
+    assert float(weight) == pytest.approx(0.98, abs=2**-9)
 
 
 # Learning, against exact values

@@ -31,6 +31,19 @@ def test_stream_paths_do_not_collide_by_concatenation() -> None:
     assert Streams(0).integer("a", 1) != Streams(0).integer("a", "1")
 
 
+def test_a_counted_stream_begins_anew_at_every_count() -> None:
+    stream = Streams(3).counted("update")
+    first, second = stream.at(7).random(4), stream.at(8).random(4)
+    stream.at(8).integers(2**31)  # half of a word, whose other half must not be left behind
+    np.testing.assert_array_equal(stream.at(7).random(4), first)
+    np.testing.assert_array_equal(Streams(3).counted("update").at(8).random(4), second)
+    others = [Streams(4).counted("update"), Streams(3).counted("act")]
+    drawn = [first, second, *(other.at(7).random(4) for other in others)]
+    assert len({tuple(numbers) for numbers in drawn}) == 4
+    # A stream never runs into the next one, however much is drawn from it.
+    assert not np.isin(second, stream.at(7).random(10_000)).any()
+
+
 def test_stream_integers_fit_every_seed_argument() -> None:
     drawn = [Streams(s).integer("x") for s in range(2000)]
     assert 0 <= min(drawn) < 2**25  # spread over the range ...

@@ -4,6 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, Literal, TypeVar
 
 import gymnasium as gym
@@ -22,6 +23,8 @@ Result = TypeVar("Result")
 Precision = Literal["auto", "float32", "bfloat16"]
 Loss = Callable[[Any, Batch], tuple[Tensor, Tensor]]
 """A function of (agent, batch) that returns the loss and the TD error of each row."""
+MASTER = "master"
+"""Name of a float32 master among an optimiser's moments in a saved state."""
 
 
 @dataclass(frozen=True)
@@ -101,12 +104,14 @@ class Agent(nn.Module, ABC):
 def training_state(
     networks: nn.Module, optimizers: Mapping[str, torch.optim.Optimizer]
 ) -> dict[str, Tensor]:
-    """Return networks and the moments of their optimisers as named tensors."""
+    """Return networks, their optimisers' moments, and masters of weights, as named tensors."""
     state = {f"networks.{name}": tensor for name, tensor in networks.state_dict().items()}
     for name, optimizer in optimizers.items():
-        moments = flatten(optimizer.state_dict()["state"])
+        masters = {f"{n}.{MASTER}": p.detach() for n, p in enumerate(_masters(networks, optimizer))}
+        moments = flatten(optimizer.state_dict()["state"]) | masters
         state |= {f"optimizers.{name}.{key}": tensor for key, tensor in moments.items()}
-    return state
+    # Plain arrays have no bfloat16, and float32 holds every number of it.
+    return {n: t.float() if t.dtype == torch.bfloat16 else t for n, t in state.items()}
 
 
 def load_training_state(
@@ -121,8 +126,18 @@ def load_training_state(
         for key, tensor in subtree(f"optimizers.{name}", state).items():
             index, _, part = key.partition(".")
             moments.setdefault(int(index), {})[part] = tensor
+        for number, master in enumerate(_masters(networks, optimizer)):
+            master.data.copy_(moments[number].pop(MASTER))
         groups = optimizer.state_dict()["param_groups"]
         optimizer.load_state_dict({"state": moments, "param_groups": groups})
+
+
+def _masters(networks: nn.Module, optimizer: torch.optim.Optimizer) -> list[nn.Parameter]:
+    """Return the parameters of an optimiser, unless they are the network's own."""
+    [group] = optimizer.param_groups
+    own = {id(parameter) for parameter in networks.parameters()}
+    parameters: list[nn.Parameter] = group["params"]
+    return [] if id(parameters[0]) in own else parameters
 
 
 @dataclass(frozen=True)
@@ -133,7 +148,7 @@ class Updated:
     """Of each row."""
     loss: Tensor
     """Of each row."""
-    gradient_norm: Tensor
+    gradient_norm: float
     """Before it was clipped."""
 
 
@@ -143,14 +158,20 @@ class GradientStep:
     With several threads the minibatch is cut into shards. Each thread computes the gradient of its
     shard alone, then adds up and applies the gradients of its part of the parameters: whole pieces
     of work, where PyTorch's own threads share single operations and wait for one another.
+
+    Parameters in bfloat16 have masters in float32 that Adam steps, since most steps are too small
+    to change the eight digits of a bfloat16 number; the parameters are the masters, rounded.
     """
 
     def __init__(self, parameters: Iterable[nn.Parameter], config: OptimizerConfig) -> None:
         """Make the optimisers, one for each thread's part of the parameters."""
         self._config, self._parameters = config, list(parameters)
+        self._masters = self._parameters
+        if any(parameter.dtype == torch.bfloat16 for parameter in self._parameters):
+            self._masters = [nn.Parameter(p.detach().float()) for p in self._parameters]
         self._optimizers = [
             torch.optim.Adam(
-                [self._parameters[index] for index in part],
+                [self._masters[index] for index in part],
                 lr=config.learning_rate(0),
                 eps=config.adam_epsilon,
                 weight_decay=config.weight_decay,
@@ -176,13 +197,16 @@ class GradientStep:
         shards = batch.split(self._shards)
         found = self._on_threads(lambda part: self._shard(loss, agent, part, len(batch)), shards)
         gradients, losses, errors = zip(*found, strict=True)
-        by_parameter = dict(zip(self._parameters, zip(*gradients, strict=True), strict=True))
-        squares = self._on_threads(lambda adam: _add_up(adam, by_parameter), self._optimizers)
-        norm = torch.stack(squares).sum().sqrt()
+        by_master = dict(zip(self._masters, zip(*gradients, strict=True), strict=True))
+        norms = self._on_threads(lambda adam: _add_up(adam, by_master), self._optimizers)
+        norm = float(torch.stack(list(chain(*norms))).norm())
         longest, rate = self._config.max_gradient_norm, self._config.learning_rate(step)
-        scale = float(longest / norm) if norm > longest else None
+        scale = longest / norm if norm > longest else None
         self._on_threads(lambda adam: _descend(adam, scale, rate), self._optimizers)
-        agent.updates += 1
+        if self._masters is not self._parameters:
+            with torch.no_grad():
+                torch._foreach_copy_(self._parameters, self._masters)
+        agent.updates.add_(1)
         return Updated(torch.cat(errors), torch.cat(losses), norm)
 
     def _shard(
@@ -198,7 +222,7 @@ class GradientStep:
                 f"a loss must return two tensors of shape ({len(batch)},), the loss and the TD "
                 f"error of each row, got {tuple(losses.shape)} and {tuple(td_error.shape)}"
             )
-        total = (batch.weight * losses).sum() / rows
+        total = torch.dot(batch.weight, losses) / rows
         gradients = torch.autograd.grad(total, self._parameters, materialize_grads=True)
         return gradients, losses.detach(), td_error.detach()
 
@@ -224,15 +248,15 @@ def _balanced(sizes: Sequence[int], parts: int) -> list[list[int]]:
 
 def _add_up(
     optimizer: torch.optim.Optimizer, gradients: Mapping[nn.Parameter, tuple[Tensor, ...]]
-) -> Tensor:
-    """Give an optimiser's parameters the sum of their shards' gradients; return its square norm."""
+) -> Sequence[Tensor]:
+    """Give an optimiser's parameters the sum of their shards' gradients; return their norms."""
     parameters = optimizer.param_groups[0]["params"]
     for parameter in parameters:
-        parameter.grad, *others = gradients[parameter]
+        first, *others = gradients[parameter]
+        parameter.grad = first.to(parameter.dtype)
         for other in others:
             parameter.grad.add_(other)
-    norms = torch._foreach_norm([parameter.grad for parameter in parameters])
-    return torch.stack(norms).square().sum()
+    return torch._foreach_norm([parameter.grad for parameter in parameters])
 
 
 def _descend(optimizer: torch.optim.Optimizer, scale: float | None, learning_rate: float) -> None:
@@ -270,7 +294,11 @@ def build_network(
     check_network(network, observation_space, num_actions(action_space), config.device)
     if not any(parameter.requires_grad for parameter in network.parameters()):
         raise HyqError("the network has no parameters to learn")
-    return Autocast(network) if computes_in_bfloat16(network, config) else network
+    if not computes_in_bfloat16(network, config):
+        return network
+    for parameter in network.parameters():
+        parameter.data = parameter.data.bfloat16()
+    return Autocast(network)
 
 
 def computes_in_bfloat16(network: nn.Module, config: OptimizerConfig) -> bool:

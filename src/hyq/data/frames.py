@@ -58,7 +58,7 @@ class PlainFrames:
 
     def get(self, slots: IntArray) -> Array:
         """Return the observations of `slots`, an array of any shape."""
-        return self._frames[slots]
+        return self._frames.take(slots, axis=0)
 
     def export(self, slots: IntArray) -> dict[str, Array]:
         """Return the observations of a vector of slots as named arrays, for `load`."""

@@ -101,10 +101,7 @@ class Priorities:
         yield from zip(reversed(self._levels), reversed(self._sums), strict=True)
 
     def _recount(self, slots: IntArray, was: BoolArray, now: BoolArray) -> None:
-        flipped = was != now
-        changed, first = np.unique(slots[flipped], return_index=True)
-        gained = np.count_nonzero(now[flipped][first])
-        self.count += int(2 * gained - len(changed))
+        self.count += len(set(slots[now].tolist())) - len(set(slots[was].tolist()))
 
 
 def _rows_for(children: int) -> NDArray[np.float64]:

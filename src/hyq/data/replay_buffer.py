@@ -183,12 +183,13 @@ class ReplayBuffer:
         Positions up to the fullest environment's are proposed and rejected where there is no
         transition; few are, so this takes a quarter of the time of drawing by priority.
         """
-        fullest = min(int(self.written.max()), self.length)
+        fullest = min(max(self.written.tolist()), self.length)
         accepted = np.empty(0, np.int64)
         while len(accepted) < count:
-            place = rng.integers(self.num_envs * fullest, size=2 * count)
+            place = (rng.random(2 * count) * (self.num_envs * fullest)).astype(np.int64)
             slots = place // fullest * self.length + place % fullest
-            accepted = np.concatenate((accepted, slots[self._priorities.leaves[slots] > 0.0]))
+            valid = self._priorities.leaves.take(slots) > 0.0
+            accepted = np.concatenate((accepted, slots[valid]))
         return accepted[:count]
 
     def gather(self, slots: IntArray, n_step: int, gamma: float) -> Rows:
@@ -200,10 +201,10 @@ class ReplayBuffer:
         columns = self._columns
         if n_step == 1:
             last = self._next(slots)
-            if not columns["timestep"][last].all():
+            if not columns["timestep"].take(last).all():
                 raise ValueError("a slot without a transition was drawn")
-            action, reward = columns["action"][last], columns["reward"][last]
-            discount = gamma * columns["continuation"][last]
+            action, reward = columns["action"].take(last, axis=0), columns["reward"].take(last)
+            discount = gamma * columns["continuation"].take(last)
         else:
             steps = np.arange(1, n_step + 1)
             envs, position = np.divmod(slots, self.length)
@@ -220,7 +221,7 @@ class ReplayBuffer:
             reward = (columns["reward"][path] * share * reached) @ gamma ** (steps - 1.0)
             discount = gamma**taken * continuation[row, taken - 1]
         # Both at once: overlapping stacks share frames, and none is decompressed twice.
-        both = self.observations(np.stack([slots, last]))
+        both = self.observations(np.array([slots, last]))
         return Rows(
             tree_map(lambda leaf: leaf[0], both),
             action,

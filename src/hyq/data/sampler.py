@@ -209,6 +209,8 @@ class HybridSampler:
         def tensor(array: np.ndarray[tuple[int, ...], np.dtype[np.generic]]) -> Tensor:
             return torch.from_numpy(array).to(self.device, non_blocking=True)
 
+        from_data = np.zeros(len(weight), dtype=bool)
+        from_data[:offline] = True
         return Batch(
             tree_map(tensor, rows.observation),
             tensor(rows.action),
@@ -216,7 +218,7 @@ class HybridSampler:
             tensor(rows.discount),
             tree_map(tensor, rows.next_observation),
             tensor(weight),
-            tensor(np.arange(len(weight)) < offline),
+            tensor(from_data),
         )
 
 
