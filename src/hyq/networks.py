@@ -95,7 +95,8 @@ class InputScaling(nn.Module):
 
     def forward(self, observation: Tensor) -> Tensor:
         """Return (observation - shift) * scale in single precision."""
-        return (observation.to(self.scale.dtype) - self.shift) * self.scale
+        # In place, on a copy: every further array of this size costs more than the arithmetic.
+        return observation.to(self.scale.dtype, copy=True).sub_(self.shift).mul_(self.scale)
 
     @classmethod
     def of_space(cls, space: gym.Space[Any]) -> "InputScaling":

@@ -869,12 +869,11 @@ def test_steps_too_small_for_bfloat16_add_up() -> None:
         rows = weight.float().expand(len(batch))
         return rows, rows
 
-    one = float(weight)
     step(downhill, agent, spy.batches[0], 0)
-    assert float(weight) == one
+    assert weight.item() == 1.0
     for _ in range(1999):
         step(downhill, agent, spy.batches[0], 0)
-    assert float(weight) == pytest.approx(0.98, abs=2**-9)
+    assert weight.item() == pytest.approx(0.98, abs=2**-9)
 
 
 # Learning, against exact values

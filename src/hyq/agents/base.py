@@ -205,7 +205,7 @@ class GradientStep:
         self._on_threads(lambda adam: _descend(adam, scale, rate), self._optimizers)
         if self._masters is not self._parameters:
             with torch.no_grad():
-                torch._foreach_copy_(self._parameters, self._masters)
+                torch._foreach_copy_([*self._parameters], [*self._masters])
         agent.updates.add_(1)
         return Updated(torch.cat(errors), torch.cat(losses), norm)
 

@@ -41,7 +41,7 @@ class Streams:
 
     def counted(self, *path: str | int) -> "CountedStream":
         """Open a stream for every count at `path`, for what is drawn thousands of times."""
-        return CountedStream(self._sequence(path).generate_state(2, np.uint64))
+        return CountedStream(self._sequence(path).generate_state(2, np.uint64).astype(np.uint64))
 
     def _sequence(self, path: tuple[str | int, ...]) -> np.random.SeedSequence:
         digest = hashlib.sha256(repr((*self.prefix, *path)).encode()).digest()
@@ -50,7 +50,7 @@ class Streams:
 
 
 class CountedStream:
-    """Streams numbered by a count, all read through one generator that is moved from one to another.
+    """Streams numbered by a count, all read through one generator that moves between them.
 
     Opening a stream of its own for every count takes twenty times as long.
     """
