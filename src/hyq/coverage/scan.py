@@ -22,7 +22,7 @@ def row_hashes(*columns: Array) -> IntArray:
     for each row.
     """
     total: IntArray = np.zeros(len(columns[0]), dtype=np.uint64)
-    for salt, column in enumerate(columns):
+    for salt, column in enumerate(columns if len(total) else ()):
         flat = np.ascontiguousarray(column).reshape(len(column), -1)
         data = flat.view(np.uint8).reshape(len(column), -1)
         short = -data.shape[1] % 8
