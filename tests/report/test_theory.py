@@ -12,16 +12,19 @@ from hyq.commands.suites import reproduce_theory
 from hyq.core.errors import HyqError
 from hyq.report.theory import (
     EPSILON,
+    Row,
     draw,
+    mean_curve,
     read_measurements,
     read_rows,
     report_theory,
     samples_bound,
+    samples_needed,
+    slope,
     slope_rows,
 )
 from hyq.runs import theory
 from hyq.runs.theory import Case
-from hyq.theory.measurements import Row, mean_curve, samples_needed, slope
 from hyq.theory.theorem import Setting, cumulative_bound, sample_complexity
 from tests.report.suites import Page
 

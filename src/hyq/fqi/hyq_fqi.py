@@ -40,7 +40,6 @@ from hyq.fqi.classes import (
     num_actions,
 )
 from hyq.fqi.rollout import VectorEnv, lockstep, uniform_from
-from hyq.fqi.targets import optimality_target
 
 
 @dataclass(frozen=True)
@@ -234,12 +233,17 @@ def fitted_q_iteration(
 def regression_target(
     rows: Transitions, next_function: ValueFunction | None, config: HyQConfig
 ) -> FloatArray:
-    """Return r + max_a' f_{h+1}(s', a'); beyond the last step f is zero."""
-    if next_function is None:
-        value: FloatArray = np.zeros(len(rows))
-    else:
-        value = next_function.best(rows.next_observation)
-    return optimality_target(rows.reward, rows.discount, value, config.value_range)
+    """Return r + max_a' f_{h+1}(s', a') (Algorithm 1, line 7); beyond the last step f is zero.
+
+    Targets are kept inside `value_range`, [0, V_max] in the paper, so that one bad fit cannot push
+    values out of the class and down the chain.
+    """
+    v_t = (
+        np.zeros(len(rows)) if next_function is None else next_function.best(rows.next_observation)
+    )
+    if v_t.shape != rows.reward.shape:  # broadcasting would hide a missing axis
+        raise ValueError(f"expected one value a row, got {v_t.shape} for {rows.reward.shape}")
+    return np.clip(rows.reward + rows.discount * v_t, *config.value_range)
 
 
 def online_residual(functions: Sequence[ValueFunction], batch: Batch, config: HyQConfig) -> float:

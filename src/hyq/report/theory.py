@@ -2,9 +2,12 @@
 
 import json
 import math
+from collections import defaultdict
+from collections.abc import Iterable
 from functools import partial
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -16,7 +19,6 @@ from hyq.report.curves import Curve, Level, Panel, draw_curves, figure_bytes
 from hyq.report.html import image, write_page
 from hyq.report.tables import TextTable
 from hyq.runs import lock_coverage, theory
-from hyq.theory.measurements import Row, mean_curve, samples_needed, select, slope
 from hyq.theory.theorem import Setting, cumulative_bound, sample_complexity
 
 SHADES = ("#9cc5d3", "#4f9bb3", "#1f6f8b", "#0b3c4d")
@@ -34,6 +36,8 @@ SLOPE_COLUMNS = {
     "samples": f"samples to {EPSILON:g}",
     "corollary": "Corollary 1",
 }
+Row = dict[str, Any]
+"""One measurement: its problem and panel, T, m_off, C_pi and what was lost."""
 LOCK_COLUMNS = ("data", "C_pi", "condition", "no support", "escaping", "Hy-Q solves", "samples")
 
 
@@ -101,6 +105,48 @@ def samples_bound(rows: list[Row], epsilon: float) -> float:
     """Return the samples that Corollary 1 asks for, on average over instances."""
     instances = {row["seed"]: row for row in rows}.values()
     return float(np.mean([sample_complexity(_setting(row), epsilon) for row in instances]))
+
+
+def mean_curve(
+    rows: Iterable[Row], by: str, of: str = "cumulative"
+) -> tuple[list[float], list[float]]:
+    """Return the mean of `of` over seeds for each value of `by`, in order."""
+    groups: dict[float, list[float]] = defaultdict(list)
+    for row in rows:
+        groups[row[by]].append(row[of])
+    keys = sorted(groups)
+    return keys, [float(np.mean(groups[key])) for key in keys]
+
+
+def slope(x: list[float], y: list[float], last: int = 3) -> float:
+    """Fit the log-log slope of the last points."""
+    kept = [(a, b) for a, b in zip(x, y, strict=True) if a > 0 and b > 0][-last:]
+    if len(kept) < 2:
+        return math.nan
+    logs = np.log(np.array(kept))
+    return float(np.polyfit(logs[:, 0], logs[:, 1], 1)[0])
+
+
+def samples_needed(rows: list[Row], epsilon: float) -> tuple[int, bool]:
+    """Return 2 H T for the first T from which on the average policy is within `epsilon`.
+
+    Every T was a run of its own, with m_off = T. If none is near enough it returns the largest
+    number tried, and False.
+    """
+    x, y = mean_curve(rows, "iterations")
+    near = [loss <= epsilon * t for t, loss in zip(x, y, strict=True)]
+    first = len(near) - next((i for i, ok in enumerate(reversed(near)) if not ok), len(near))
+    reached = first < len(near)
+    return int(2 * rows[0]["horizon"] * x[first if reached else -1]), reached
+
+
+def select(rows: Iterable[Row], panel: str, **wanted: Any) -> list[Row]:
+    """Return the rows of one panel with the given values."""
+    return [
+        row
+        for row in rows
+        if row["panel"] == panel and all(row[name] == value for name, value in wanted.items())
+    ]
 
 
 def slope_rows(rows: list[Row]) -> list[list[str]]:

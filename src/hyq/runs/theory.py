@@ -14,7 +14,7 @@ that. The linear functions have weights in [0, H - h]^d, written as w in [0, 1]^
 import json
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -34,7 +34,6 @@ from hyq.envs.tabular import RowSampler, TabularEnv
 from hyq.fqi.classes import FunctionClass, Regression
 from hyq.fqi.hyq_fqi import HyQ, HyQConfig, HyQState, fitted_q_iteration
 from hyq.fqi.linear import LinearClass, LinearFunction
-from hyq.fqi.rollout import VectorEnv
 from hyq.fqi.tabular import TabularClass
 from hyq.runs.records import RunDirectory
 from hyq.theory.assumptions import largest_returns
@@ -52,12 +51,9 @@ class Problem:
     """An MDP with a complete function class, for which the corrected Theorem 1 holds."""
 
     mdp: FiniteMDP
-    env: Callable[[], VectorEnv]
     family: FunctionClass[Any]
     observe: Callable[[int, IntArray], Array]
     """What the agent sees of states at a step."""
-    observations: Array
-    """What policies are read off: every state, as it is seen at any one step."""
     transfer: Callable[[FloatArray, FloatArray], float]
     """C_pi of the class without its bounds, from the comparator's occupancy and nu."""
     rank: int
@@ -108,19 +104,18 @@ class Measured:
 
     transfer: float
     """C_pi of the comparator."""
-    optimal_transfer: float
-    """C_pi of the optimal policy, infinite if only a worse comparator is covered."""
+    optimal_covered: bool
+    """Whether C_pi of the optimal policy is finite too, or only a worse comparator is covered."""
     rank: int
     v_max: float
     comparator_value: float
     optimal_value: float
+    cumulative: float
+    """sum_t V^{pi^e} - V^{pi^t}."""
+    first_loss: float
+    final_value: float
     values: FloatArray = field(repr=False)
     """V^{pi^t} for t = 1, ..., T."""
-
-    @property
-    def cumulative(self) -> float:
-        """sum_t V^{pi^e} - V^{pi^t}."""
-        return float((self.comparator_value - self.values).sum())
 
 
 class BoxClass(LinearClass):
@@ -139,16 +134,15 @@ class BoxClass(LinearClass):
         return LinearFunction(np.clip(found.x, 0.0, 1.0))
 
 
-class _FeatureEnv(TabularEnv):
-    """One copy of a linear MDP that shows (H - h) phi(s, .) and pays Bernoulli rewards."""
+class _ProblemEnv(TabularEnv):
+    """One copy of a problem's MDP, which shows what the problem shows of a state."""
 
-    def __init__(self, linear: LinearMDP) -> None:
-        self._features = linear.features
-        super().__init__(1, linear.mdp, "bernoulli")
+    def __init__(self, problem: Problem) -> None:
+        self._show = problem.observe
+        super().__init__(1, problem.mdp, "bernoulli" if problem.bernoulli else "none")
 
     def _observe(self, state: Array, h: IntArray) -> Array:
-        scaled: Array = (self.horizon - h)[:, None, None] * self._features[state]
-        return scaled
+        return self._show(int(h[0]), state.copy())
 
 
 def build(case: Case) -> Problem:
@@ -161,10 +155,8 @@ def build(case: Case) -> Problem:
         features = linear.features
         return Problem(
             mdp=linear.mdp,
-            env=lambda: _FeatureEnv(linear),
             family=BoxClass(linear.dimension),
             observe=lambda h, state: (case.horizon - h) * features[state],
-            observations=features,
             transfer=lambda d, nu: linear_transfer(features, d, nu),
             rank=linear.dimension,
             bernoulli=True,
@@ -175,16 +167,13 @@ def build(case: Case) -> Problem:
         mdp = FiniteMDP.random(
             rng, states=case.size, actions=4, horizon=case.horizon, concentration=0.3
         )
-    bernoulli = case.problem == "tabular"
     return Problem(
         mdp=mdp,
-        env=lambda: TabularEnv(1, mdp, "bernoulli" if bernoulli else "none"),
         family=TabularClass(mdp.states, mdp.actions),
         observe=lambda h, state: state,
-        observations=np.arange(mdp.states),
         transfer=tabular_transfer,
         rank=mdp.states * mdp.actions,
-        bernoulli=bernoulli,
+        bernoulli=case.problem == "tabular",
     )
 
 
@@ -235,14 +224,19 @@ def measure(case: Case) -> Measured:
     nu = case.share * occupancy + (1 - case.share) * worst
     samples = case.m_off or case.iterations
     offline = offline_data(problem, nu, samples, streams.generator("offline", samples))
+    values = np.array(list(_values(problem, case, offline, streams)))
+    comparator = mdp.value(policy)
     return Measured(
         problem.transfer(occupancy, nu),
-        problem.transfer(mdp.occupancy(mdp.greedy_policy(q)), nu),
+        math.isfinite(problem.transfer(mdp.occupancy(mdp.greedy_policy(q)), nu)),
         problem.rank,
         problem.v_max,
-        mdp.value(policy),
+        comparator,
         mdp.optimal_value(),
-        np.array(list(_values(problem, case, offline, streams))),
+        cumulative=float((comparator - values).sum()),
+        first_loss=comparator - float(values[0]),
+        final_value=float(values[-1]),
+        values=values,
     )
 
 
@@ -262,16 +256,17 @@ def _values(problem: Problem, case: Case, offline: Dataset, streams: Streams) ->
             offline.by_step(), OnlineStore(), problem.family, config, functions, streams, 1.0
         )
     known: dict[bytes, float] = {}
+    states = np.arange(problem.mdp.states)
 
     def value(of: tuple[Any, ...]) -> float:
-        actions = np.array([f.greedy(problem.observations) for f in of])
+        actions = np.array([f.greedy(problem.observe(h, states)) for h, f in enumerate(of)])
         key = actions.tobytes()
         if key not in known:
             known[key] = problem.mdp.value(np.eye(problem.mdp.actions)[actions])
         return known[key]
 
     yield value(functions)
-    algorithm, env = HyQ(problem.family, config), problem.env()
+    algorithm, env = HyQ(problem.family, config), _ProblemEnv(problem)
     state = HyQState(0, functions, OnlineStore(), 0)
     while state.iteration + 1 < case.iterations:
         for step in algorithm.run(env, offline, streams, state):
@@ -324,17 +319,8 @@ def start(out: Path, quick: bool = False) -> Iterator[tuple[int, int]]:
     """Run the whole plan into the new directory `out`, yielding (done, all) after each case."""
     everything = [(panel, case) for panel, cases in plan(quick).items() for case in cases]
     run = RunDirectory.create(out, {"experiment": "theory", "quick": quick})
-    recorded = ("transfer", "rank", "v_max", "comparator_value", "optimal_value", "cumulative")
     for done, (panel, case) in enumerate(everything, start=1):
-        result = measure(case)
-        row = {
-            "panel": panel,
-            **asdict(case),
-            "m_off": case.m_off or case.iterations,
-            **{name: getattr(result, name) for name in recorded},
-            "optimal_covered": math.isfinite(result.optimal_transfer),
-            "first_loss": result.comparator_value - float(result.values[0]),
-            "final_value": float(result.values[-1]),
-        }
+        found = {name: v for name, v in vars(measure(case)).items() if name != "values"}
+        row = {"panel": panel, **vars(case), "m_off": case.m_off or case.iterations, **found}
         append_line(run.path / "records.jsonl", json.dumps(row))
         yield done, len(everything)
