@@ -10,8 +10,6 @@ from typing import Annotated, Literal
 
 import tyro
 from rich.console import Console
-from rich.progress import Progress as Bar
-from rich.progress import TimeElapsedColumn
 
 from hyq.commands.report import report_suite
 from hyq.commands.watch import progress_bar
@@ -136,19 +134,18 @@ def watch_suite(
     for run in suite.runs:
         if (error := directory.failure(run)) is not None:
             console.print(f"[red]failed before[/] {run.id}: {error.splitlines()[-1]} (--retry)")
-    with Bar(*Bar.get_default_columns(), TimeElapsedColumn(), console=console) as bar:
-        task = bar.add_task(suite.name, total=len(suite.runs), completed=finished)
+    with progress_bar(suite.name, len(suite.runs), console) as update:
+        update(finished)
         for event in events:
             if event is None:
-                bar.update(task, description=_under_way(directory, suite))
-                continue
-            if event.outcome == "finished":
+                update(description=_under_way(directory, suite))
+            elif event.outcome == "finished":
                 newly.append(event.spec)
-                bar.advance(task)
-                bar.console.print(f"finished {event.spec.id}", highlight=False, soft_wrap=True)
+                update(advance=1)
+                console.print(f"finished {event.spec.id}", highlight=False, soft_wrap=True)
             else:
                 reason = (directory.failure(event.spec) or "its worker died").splitlines()[-1]
-                bar.console.print(f"[red]{event.outcome}[/] {event.spec.id}: {reason}")
+                console.print(f"[red]{event.outcome}[/] {event.spec.id}: {reason}")
     return newly
 
 

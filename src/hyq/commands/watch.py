@@ -11,7 +11,6 @@ from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
     Progress,
-    TaskProgressColumn,
     TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
@@ -49,15 +48,16 @@ LOCK: Columns = (
 def progress_bar(
     label: str, total: float | None = None, console: Console | None = None
 ) -> Iterator[Callable[..., None]]:
-    """Show a bar; what it yields is called with what is done, and the total where that is new."""
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    """Show a bar; what it yields is called with what is done, and the total where that is new.
+
+    By name it takes whatever `Progress.update` does. What is printed meanwhile stands above.
+    """
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(" of "))
     with Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=console) as bar:
         task = bar.add_task(label, total=total)
 
-        def update(
-            completed: float | None = None, total: float | None = None, advance: float | None = None
-        ) -> None:
-            bar.update(task, completed=completed, total=total, advance=advance)
+        def update(completed: float | None = None, total: float | None = None, **more: Any) -> None:
+            bar.update(task, completed=completed, total=total, **more)
 
         yield update
 
@@ -86,20 +86,11 @@ def watch(
 ) -> None:
     """Print a line for every record above a bar, which is full when `counter` reaches `total`."""
     console.print(f"[dim]{header(columns, counter)}[/]")
-    parts = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("{task.completed:,.0f}" + ("" if total is None else " of {task.total:,.0f}")),
-        TaskProgressColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-    )
-    with Progress(*parts, console=console) as bar:
-        task = bar.add_task(counter.replace("_", " "), total=total)
+    with progress_bar(counter.replace("_", " "), total, console) as update:
         for message, speed in _with_speed(messages):
             text = line(message.row, speed, columns, counter)
-            bar.console.print(text, highlight=False, soft_wrap=True)
-            bar.update(task, completed=message.row[counter])
+            console.print(text, highlight=False, soft_wrap=True)
+            update(message.row[counter])
 
 
 def _with_speed(messages: Iterator[Message]) -> Iterator[tuple[Message, float | None]]:
