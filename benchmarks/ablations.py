@@ -48,8 +48,8 @@ def variants(algorithm: HyQ[BlockFunction]) -> dict[str, HyQ[BlockFunction]]:
 def samples_to_solve(spec: LockRun, algorithm: HyQ[BlockFunction]) -> int | None:
     env = CombinationLockVector(spec.m_on, **lock_parameters(spec.lock))
     for step in algorithm.run(env, spec.dataset(), Streams(spec.seed)):
-        found = evaluate(step.policy, spec, 200, step.iteration)
-        if found.mean_return >= SOLVED_SHARE * spec.lock.optimal_return:
+        mean_return, _ = evaluate(step.policy, spec, 200, step.iteration)
+        if mean_return >= SOLVED_SHARE * spec.lock.optimal_return:
             return step.online_steps
         if step.online_steps >= spec.online_budget:
             break

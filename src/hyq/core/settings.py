@@ -8,7 +8,7 @@ import numbers
 import textwrap
 import types
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from hyq.core.errors import HyqError
@@ -58,10 +58,14 @@ def decode_value(name: str, kind: Any, value: Any) -> Any:
         raise HyqError(f"{name} must be one of {', '.join(map(str, arguments))}, got {value!r}")
     if origin is Literal or kind is Any:
         return value
-    if origin is tuple:
-        return _decode_tuple(name, arguments, value)
     if kind is PiecewiseLinear:
         return _decode_schedule(name, value)
+    if origin is tuple:
+        return _decode_tuple(name, arguments, value)
+    if is_dataclass(kind) or origin is Mapping:
+        if not isinstance(value, Mapping):
+            raise HyqError(f"{name} must be an object of named values, got {value!r}")
+        return dict(value) if origin is Mapping else decode(kind, value)
     if kind in (int, float):
         value = _decode_number(name, kind, value)
     if not isinstance(value, kind):

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -59,15 +59,17 @@ def _run(
     with directory.only_writer():
         saved, earlier = load_state(directory.checkpoint, algorithm) or (None, 0.0)
         for step in algorithm.run(env, dataset, Streams(spec.seed), saved):
-            found = evaluate(step.policy, spec, spec.evaluation_episodes, step.iteration)
-            if solved := found.mean_return >= enough:
-                found = evaluate(step.policy, spec, CONFIRMING_EPISODES, step.iteration, "confirm")
-                solved = found.mean_return >= enough
+            episodes, at = spec.evaluation_episodes, step.iteration
+            mean_return, depth = evaluate(step.policy, spec, episodes, at)
+            if solved := mean_return >= enough:
+                episodes = CONFIRMING_EPISODES
+                mean_return, depth = evaluate(step.policy, spec, episodes, at, "confirm")
+                solved = mean_return >= enough
             row = {
                 "iteration": step.iteration,
                 "online_steps": step.online_steps,
-                "eval_return": found.mean_return,
-                "depth": found.depth,
+                "eval_return": mean_return,
+                "depth": depth,
                 **step.metrics,
                 "seconds": dict(step.seconds),
             }
@@ -79,8 +81,8 @@ def _run(
             if solved or spent:
                 summary = {
                     "solved": bool(solved),
-                    "eval_return": found.mean_return,
-                    "eval_episodes": found.episodes,
+                    "eval_return": mean_return,
+                    "eval_episodes": episodes,
                     "peak_return": max(row["eval_return"] for row in directory.rows),
                     "optimal_return": spec.lock.optimal_return,
                     "online_steps": step.online_steps,
@@ -97,22 +99,13 @@ def _run(
                 return
 
 
-@dataclass(frozen=True)
-class Evaluation:
-    """How a policy does on a lock of its own, with its own random numbers."""
-
-    episodes: int
-    mean_return: float
-    depth: float
-    """Steps, on average, before the first mistake."""
-
-
 def evaluate(
     policy: Policy, spec: LockRun, episodes: int, iteration: int, stream: str = "examine"
-) -> Evaluation:
-    """Play `episodes` episodes, other ones for every stream of random numbers.
+) -> tuple[float, float]:
+    """Play on a lock of its own; return the mean return and the steps before the first mistake.
 
-    The name of the stream stays as it is: recorded results were made with it.
+    Episodes are other ones for every stream of random numbers. The name of the stream stays as it
+    is: recorded results were made with it.
     """
     env = CombinationLockVector(episodes, **lock_parameters(spec.lock))
     seed = Streams(spec.seed).integer(stream, episodes, iteration)
@@ -120,4 +113,4 @@ def evaluate(
     for rows, envs in lockstep(env, policy, spec.horizon, seed):
         total[envs] += rows.reward
         depth += env.latent != BAD
-    return Evaluation(episodes, float(total.mean()), float(depth.mean()))
+    return float(total.mean()), float(depth.mean())

@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from hyq.algorithms import Configs, configure
 from hyq.core.errors import HyqError
-from hyq.core.settings import decode_value, encode_value
+from hyq.core.settings import decode, encode_value
 
 LONGEST_NAME = 200
 """Characters; file systems stop at 255 bytes, and copies of a name want an ending."""
@@ -85,14 +85,13 @@ class RunSpec:
     @classmethod
     def decoded(cls, encoded: Mapping[str, Any]) -> Self:
         """Undo `encoded`; raise for what this version does not know."""
-        kinds = {part.name: _kind(part.type) for part in fields(cls)}
-        unknown = encoded.keys() - kinds.keys()
+        unknown = encoded.keys() - {part.name for part in fields(cls)}
         if unknown:
             raise HyqError(
                 f"the run has {', '.join(sorted(unknown))}, which this version of hyq does not "
                 "know: use the version that its manifest names"
             )
-        return cls(**{name: decode_value(name, kinds[name], v) for name, v in encoded.items()})
+        return decode(cls, encoded)
 
 
 def changed_fields(spec: Any, named: Collection[str]) -> str:
@@ -104,11 +103,6 @@ def changed_fields(spec: Any, named: Collection[str]) -> str:
         if part.name not in named and value != usual:
             text += f"-{part.name}={value}"
     return text
-
-
-def _kind(annotation: Any) -> Any:
-    """Return what decodes a field; mappings stay as they are."""
-    return dict if annotation == Mapping[str, Any] else annotation
 
 
 def as_file_name(text: str) -> str:

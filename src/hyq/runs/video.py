@@ -6,7 +6,7 @@ enough to render it again without the policy that played it.
 
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,6 +18,7 @@ from hyq.collector import PreprocessingConfig, check_endless, evaluate, evaluati
 from hyq.core.errors import HyqError
 from hyq.core.files import read_json, write_json
 from hyq.core.seeding import Streams
+from hyq.core.settings import decode
 from hyq.core.trees import Tree, tree_map, without_tuples
 from hyq.core.types import Array, FloatArray, IntArray
 from hyq.data.dataset import Episode
@@ -217,15 +218,8 @@ class Video:
         content = read_json(path / FILE)
         if content.get("format") != FORMAT:
             raise HyqError(f"{path / FILE} is no {FORMAT} record")
-        environment, episodes = content["environment"], content["episodes"]
-        return cls(
-            Environment(**{**environment, "wrappers": tuple(environment["wrappers"])}),
-            content["about"],
-            content["seed"],
-            content["epsilon"],
-            tuple(EpisodeResult(**{**one, "rooms": tuple(one["rooms"])}) for one in episodes),
-            tuple(map(int, content["actions"].split())),
-        )
+        content["actions"] = tuple(map(int, content["actions"].split()))
+        return decode(cls, {part.name: content[part.name] for part in fields(cls)})
 
 
 def _merit(episode: EpisodeResult) -> tuple[float, int]:
