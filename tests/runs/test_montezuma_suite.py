@@ -11,7 +11,7 @@ from hyq.cli import main
 from hyq.core.files import write_json
 from hyq.experts.montezuma_data import Recording, Recordings, journey
 from hyq.runs.launch import Event, SuiteDirectory, execute
-from hyq.runs.montezuma_suite import DATASETS, VIDEOS
+from hyq.runs.montezuma_suite import DATASETS, VIDEOS, read_datasets, write_datasets
 from hyq.runs.spec import RunSpec
 from hyq.runs.suites import Run, Suite, montezuma_suite
 from hyq.runs.video import Video
@@ -79,3 +79,25 @@ def test_a_journey_is_how_far_a_recording_came() -> None:
     recording = Recordings.load().expert[0]
     start = Recording(recording.seed, recording.actions[:290])
     assert journey(start) == (400, 290, (1, 2, 6))
+
+
+def test_the_datasets_are_played_once_and_written_down(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shipped = Recordings.load()
+    expert = [
+        Recording(one.seed, one.actions[:n])
+        for one, n in zip(shipped.expert, (290, 40), strict=False)
+    ]
+    random = [Recording(one.seed, one.actions[:200]) for one in shipped.random[:1]]
+    small = Recordings(expert, random, {"size": 300})
+    monkeypatch.setattr(Recordings, "load", lambda: small)
+    calls: list[tuple[int, int]] = []
+    write_datasets(tmp_path, lambda done, total: calls.append((done, total)))
+    # easy: 290 and 10; medium: 240 and 60 random; hard: 150 and 150 random; and both whole ones.
+    assert calls == [(done, 7) for done in range(1, 8)]
+    facts = read_datasets(tmp_path)
+    assert list(facts) == ["montezuma/easy", "montezuma/medium", "montezuma/hard", "expert"]
+    assert (facts["montezuma/easy"].episodes, facts["montezuma/easy"].transitions) == (2, 300)
+    assert facts["expert"].mean_return == 200.0
+    assert facts["expert"].room_shares == {1: 1.0, 2: 0.5, 6: 0.5}
