@@ -181,3 +181,12 @@ def test_mistakes_are_named() -> None:
 
 def _uniform(mdp: FiniteMDP) -> FloatArray:
     return np.full(mdp.reward.shape, 1.0 / mdp.reward[0].size)
+
+
+def test_a_function_that_gains_without_a_residual_on_the_data_makes_it_infinite() -> None:
+    mdp = FiniteMDP(np.ones((1, 1, 2, 1)), np.array([[[1.0, 0.5]]]), np.ones(1))
+    d, nu = np.array([[[1.0, 0.0]]]), np.array([[[0.0, 1.0]]])
+    right_on_the_data = np.array([[[[0.0, 0.5]]]])
+    assert finite_transfer(mdp, right_on_the_data, d, nu) == math.inf
+    # Where no function is free, gains are paid for: g = (1, 0.5) over ||g||_nu = 0.5.
+    assert finite_transfer(mdp, np.zeros((1, 1, 1, 2)), d, nu) == pytest.approx(2.0)
