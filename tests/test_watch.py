@@ -7,7 +7,7 @@ from typing import Any
 from rich.console import Console
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from hyq.commands.watch import HYBRID, header, line, to_tensorboard, watch
+from hyq.commands.watch import HYBRID, header, line, progress_bar, to_tensorboard, watch
 from hyq.runs.records import Progress
 
 
@@ -62,3 +62,12 @@ def test_watching_prints_a_line_a_record_and_the_progress() -> None:
     text = console.export_text()
     assert "100 of 100" in text
     assert [part.split()[0] for part in text.splitlines()[1:3]] == ["50", "100"]
+
+
+def test_a_bar_of_unknown_length_shows_what_is_done() -> None:
+    console = Console(file=StringIO(), width=120, record=True)
+    with progress_bar("reading", console=console) as update:
+        update(1500)
+    text = console.export_text()
+    assert "1,500" in text
+    assert " of " not in text

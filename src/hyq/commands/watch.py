@@ -9,12 +9,14 @@ from typing import Any, TypeVar
 from rich.console import Console
 from rich.progress import (
     BarColumn,
-    MofNCompleteColumn,
     Progress,
+    ProgressColumn,
+    Task,
     TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
+from rich.text import Text
 
 from hyq.core.errors import HyqError
 from hyq.report.tables import number
@@ -44,6 +46,14 @@ LOCK: Columns = (
 )
 
 
+class _Done(ProgressColumn):
+    """What is done, and of how much where that is known."""
+
+    def render(self, task: Task) -> Text:
+        total = "" if task.total is None else f" of {task.total:,.0f}"
+        return Text(f"{task.completed:,.0f}{total}")
+
+
 @contextmanager
 def progress_bar(
     label: str, total: float | None = None, console: Console | None = None
@@ -52,7 +62,7 @@ def progress_bar(
 
     By name it takes whatever `Progress.update` does. What is printed meanwhile stands above.
     """
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(" of "))
+    columns = (TextColumn("{task.description}"), BarColumn(), _Done())
     with Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=console) as bar:
         task = bar.add_task(label, total=total)
 
