@@ -1,6 +1,7 @@
 """Robot arms and mazes: sparse rewards, an end at success, episodes that come back to the bit."""
 
 import sys
+from functools import cache
 from typing import Any
 
 import gymnasium as gym
@@ -14,6 +15,7 @@ from hyq.core.seeding import Streams
 from hyq.core.trees import leaves
 from hyq.envs import control
 from hyq.envs.make import env_factory
+from hyq.experts.meta_world import packaged_policy
 from hyq.experts.scripted import PROBLEMS, noisy, play, uniform
 
 CONTROL = {name: problem for name, problem in PROBLEMS.items() if problem.noise}
@@ -21,36 +23,50 @@ CONTROL = {name: problem for name, problem in PROBLEMS.items() if problem.noise}
 SHAPES = {
     "pointmaze": ({"achieved_goal": (2,), "desired_goal": (2,), "observation": (4,)}, 2),
     "fetch": ({"achieved_goal": (3,), "desired_goal": (3,), "observation": (25,)}, 4),
+    "metaworld": ({"": (39,)}, 4),
+    "ogbench-cube": ({"": (28,)}, 5),
+    "ogbench-scene": ({"": (40,)}, 5),
 }
-"""Shapes of the observations and number of actions of each family."""
-ONE_OF_EACH = ("pointmaze-umaze", "fetch-pick-and-place")
+"""Shapes of the observations and number of actions of the problems that begin so."""
+ONE_OF_EACH = ("pointmaze-umaze", "fetch-pick-and-place", "metaworld-door-open")
+"""Those that are made quickly: OGBench compiles its model for seconds."""
 
 pytestmark = pytest.mark.filterwarnings("error")
 
 
+@cache
 def made(name: str) -> gym.Env[Any, Any]:
+    return fresh(name)
+
+
+def fresh(name: str) -> gym.Env[Any, Any]:
     return env_factory(CONTROL[name].env)()
 
 
 def record(env: gym.Env[Any, Any], seed: int, actions: list[Any]) -> list[Any]:
-    """Return everything that an episode shows, as long as it lasts."""
-    seen = [env.reset(seed=seed)[0]]
+    """Return everything that an episode shows, as long as it lasts, and what it does not show."""
+    seen = [env.reset(seed=seed)[0], physics(env)]
     for action in actions:
         observation, reward, terminated, truncated, _ = env.step(action)
-        seen += [observation, reward, terminated]
+        seen += [observation, reward, terminated, physics(env)]
         if terminated or truncated:
             break
     return [leaf for part in seen for leaf in leaves(part)]
 
 
+def physics(env: gym.Env[Any, Any]) -> Any:
+    data: Any = env.unwrapped.data  # type: ignore[attr-defined]
+    return np.concatenate([data.qpos, data.qvel, data.ctrl, data.qacc_warmstart])
+
+
 def test_every_family_has_a_problem() -> None:
-    assert {name.partition("-")[0] for name in CONTROL} == set(SHAPES)
+    assert all(any(name.startswith(family) for name in CONTROL) for family in SHAPES)
 
 
 @pytest.mark.parametrize("name", CONTROL)
 def test_spaces_are_single_precision_and_actions_bounded(name: str) -> None:
     env = made(name)
-    shapes, actions = SHAPES[name.partition("-")[0]]
+    shapes, actions = next(SHAPES[family] for family in SHAPES if name.startswith(family))
     space = env.observation_space
     parts = space.spaces if isinstance(space, gym.spaces.Dict) else {"": space}
     assert {key: part.shape for key, part in parts.items()} == shapes
@@ -89,21 +105,21 @@ def test_the_noisy_controller_succeeds_where_random_play_does_not(name: str) -> 
 
 @pytest.mark.parametrize("name", CONTROL)
 def test_a_seed_and_its_actions_decide_the_episode(name: str) -> None:
-    used, fresh, chance = made(name), made(name), rng(1)
+    used, other, chance = made(name), fresh(name), rng(1)
     solved = play(used, noisy(CONTROL[name].expert, 0.1), 3, chance)  # leaves things moved about
     assert len(solved.action) > 5
     actions = [uniform(used, None, chance) for _ in range(25)]
     again = record(used, 7, actions)
-    for one, other in zip(record(fresh, 7, actions), again, strict=True):
-        np.testing.assert_array_equal(one, other)
-    others = record(fresh, 8, actions)
+    for pair in zip(record(other, 7, actions), again, strict=True):
+        np.testing.assert_array_equal(*pair)
+    others = record(other, 8, actions)
     assert not all(np.array_equal(*pair) for pair in zip(others, again, strict=False))
 
 
 @pytest.mark.parametrize("name", ONE_OF_EACH)
 def test_the_collector_brings_episodes_back(name: str) -> None:
     def collector() -> Collector:
-        envs = [lambda: made(name)] * 2
+        envs = [lambda: fresh(name)] * 2
         vector = SyncVectorEnv(envs, autoreset_mode=AutoresetMode.DISABLED)
         return Collector(vector, Streams(4))
 
@@ -149,6 +165,21 @@ def test_no_fetch_episode_begins_solved() -> None:
         seen, _ = env.reset(seed=seed)
         assert np.linalg.norm(seen["achieved_goal"] - seen["desired_goal"]) >= 0.05
     assert solved_at_first > 0  # otherwise this test shows nothing
+
+
+def test_metaworld_shows_the_goal_and_moves_it_with_the_seed() -> None:
+    env = control.make_metaworld("reach")
+    goals = [env.reset(seed=seed)[0][-3:] for seed in (0, 1, 0)]
+    assert np.abs(goals[0]).min() > 0
+    assert not np.array_equal(goals[0], goals[1])
+    np.testing.assert_array_equal(goals[0], goals[2])
+    world: Any = env.unwrapped
+    np.testing.assert_array_equal(goals[0], world._target_pos.astype(np.float32))
+
+
+def test_metaworld_takes_any_of_its_tasks() -> None:
+    env = env_factory("hyq/MetaWorld-v0", task="faucet-open")()
+    assert play(env, noisy(packaged_policy, 0.0), 0, rng(0)).terminated
 
 
 def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,6 +28,15 @@ _CONTROL: dict[str, tuple[str, dict[str, Any], int]] = {
     "PointMazeMedium": ("make_point_maze", {"maze": "medium", "action_repeat": 4}, 150),
     "FetchPush": ("make_fetch", {"task": "push"}, 50),
     "FetchPickAndPlace": ("make_fetch", {"task": "pick-and-place"}, 50),
+    "MetaWorld": ("make_metaworld", {}, 100),  # any task, by its name
+    "MetaWorldReach": ("make_metaworld", {"task": "reach"}, 100),
+    "MetaWorldPush": ("make_metaworld", {"task": "push"}, 100),
+    "MetaWorldDrawerOpen": ("make_metaworld", {"task": "drawer-open"}, 100),
+    "MetaWorldDoorOpen": ("make_metaworld", {"task": "door-open"}, 100),
+    "MetaWorldButtonPress": ("make_metaworld", {"task": "button-press"}, 100),
+    "MetaWorldWindowOpen": ("make_metaworld", {"task": "window-open"}, 100),
+    "OGBenchCube": ("make_ogbench", {"task": "cube"}, 100),
+    "OGBenchScene": ("make_ogbench", {"task": "scene"}, 150),
 }
 """Tasks of `control`: the function that makes each, its settings, and the longest episode."""
 

@@ -13,6 +13,7 @@ actions decide the episode, to the bit.
 import contextlib
 import importlib
 import io
+import sys
 import warnings
 from types import ModuleType
 from typing import Any
@@ -46,6 +47,10 @@ FETCH = {
     "push": "push:MujocoFetchPushEnv",
     "pick-and-place": "pick_and_place:MujocoFetchPickAndPlaceEnv",
 }
+"""Module and class of the tasks of the Fetch arm."""
+OGBENCH = {"cube": ("cube_env:CubeEnv", 2), "scene": ("scene_env:SceneEnv", 1)}
+"""OGBench's environments: the class of each and the number of its task that is played. The block is
+to be moved forward; drawer and window are to be opened."""
 
 
 class SparseTask(gym.Wrapper[Any, Any, Any, Any]):
@@ -95,6 +100,25 @@ class FetchTask(SparseTask):
         return bool(world._is_success(observation["achieved_goal"], observation["desired_goal"]))
 
 
+class MetaWorldTask(SparseTask):
+    """A task of Meta-World, whose `reset` ignores the seed: a method of its own takes it."""
+
+    def _start(self, seed: int | None) -> tuple[Any, dict[str, Any]]:
+        if seed is not None:
+            world: Any = self.env.unwrapped
+            world.seed(seed)
+        return self.env.reset()
+
+
+class OGBenchTask(SparseTask):
+    """A task of OGBench, whose `reset` plays two actions sampled from the action space."""
+
+    def _start(self, seed: int | None) -> tuple[Any, dict[str, Any]]:
+        if seed is not None:
+            self.env.action_space.seed(seed)
+        return self.env.reset(seed=seed)
+
+
 def make_point_maze(maze: str = "umaze", action_repeat: int = 4, **settings: Any) -> Env:
     """Push a ball from one end of a maze to the other; see `MAZES`."""
     module = simulator("gymnasium_robotics", ".envs.maze.point_maze")
@@ -113,6 +137,36 @@ def make_fetch(task: str = "push", **settings: Any) -> Env:
     return FetchTask(
         getattr(simulator("gymnasium_robotics", f".envs.fetch.{file}"), name)(**settings)
     )
+
+
+def make_metaworld(task: str = "reach", action_repeat: int = 2, **settings: Any) -> Env:
+    """Make any of Meta-World's tasks, with objects and goal in new places in every episode."""
+    tasks = simulator("metaworld", ".env_dict").ENV_CLS_MAP
+    if f"{task}-v3" not in tasks:
+        known = ", ".join(name.removesuffix("-v3") for name in tasks)
+        raise HyqError(f"no Meta-World task {task!r}: choose from {known}")
+    env = tasks[f"{task}-v3"](**settings)
+    # As it comes, the goal is hidden and a benchmark has to give the places.
+    env._partially_observable = env._freeze_rand_vec = False
+    env.seeded_rand_vec = env._set_task_called = True
+    del env.sawyer_observation_space  # as it was while the goal was hidden
+    env.observation_space = env.sawyer_observation_space
+    env.max_path_length = sys.maxsize  # the time limit is Gymnasium's
+    return MetaWorldTask(env, action_repeat)
+
+
+def make_ogbench(task: str = "cube", **settings: Any) -> Env:
+    """Move a block with OGBench's arm (cube), or open its drawer and its window (scene)."""
+    if task not in OGBENCH:
+        raise HyqError(f"no OGBench task {task!r}: choose from {', '.join(OGBENCH)}")
+    place, number = OGBENCH[task]
+    file, _, name = place.partition(":")
+    base: Any = getattr(simulator("ogbench", f".manipspace.envs.{file}"), name)
+    # OGBench's own is a property that makes a new space with a random seed whenever it is read.
+    world = type(name, (base,), {"action_space": None})
+    env = world("single", permute_blocks=False, reward_task_id=number, **settings)
+    env.action_space = gym.spaces.Box(-1, 1, (5,), np.float32)
+    return OGBenchTask(env)
 
 
 def simulator(package: str, module: str = "") -> ModuleType:

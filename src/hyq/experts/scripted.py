@@ -16,6 +16,8 @@ from hyq.data.dataset import Dataset, Episode
 from hyq.envs.make import env_factory
 from hyq.envs.spaces import space_to_json
 from hyq.experts.fetch import pick_and_place, push_block
+from hyq.experts.meta_world import packaged_policy
+from hyq.experts.ogbench_oracles import packaged_oracle
 from hyq.experts.point_maze import follow_cells
 
 Behaviour = Callable[[gym.Env[Any, Any], Any, np.random.Generator], Any]
@@ -129,6 +131,20 @@ PROBLEMS: dict[str, Problem] = {
     "pointmaze-medium": Problem("hyq/PointMazeMedium-v0", follow_cells, 20_000, noise=0.5),
     "fetch-push": Problem("hyq/FetchPush-v0", push_block, 20_000, noise=0.4),
     "fetch-pick-and-place": Problem("hyq/FetchPickAndPlace-v0", pick_and_place, 20_000, noise=0.25),
+    "metaworld-reach": Problem("hyq/MetaWorldReach-v0", packaged_policy, 20_000, noise=0.3),
+    "metaworld-push": Problem("hyq/MetaWorldPush-v0", packaged_policy, 20_000, noise=0.1),
+    "metaworld-drawer-open": Problem(
+        "hyq/MetaWorldDrawerOpen-v0", packaged_policy, 20_000, noise=0.3
+    ),
+    "metaworld-door-open": Problem("hyq/MetaWorldDoorOpen-v0", packaged_policy, 20_000, noise=0.3),
+    "metaworld-button-press": Problem(
+        "hyq/MetaWorldButtonPress-v0", packaged_policy, 20_000, noise=0.3
+    ),
+    "metaworld-window-open": Problem(
+        "hyq/MetaWorldWindowOpen-v0", packaged_policy, 20_000, noise=0.3
+    ),
+    "ogbench-cube": Problem("hyq/OGBenchCube-v0", packaged_oracle, 20_000, noise=0.3),
+    "ogbench-scene": Problem("hyq/OGBenchScene-v0", packaged_oracle, 20_000, noise=0.3),
 }
 """Every scripted problem by name."""
 
