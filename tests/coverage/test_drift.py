@@ -22,7 +22,9 @@ def logged(make: Make, episodes: int, seed: int = 0, longest: int = 200) -> Data
     env.action_space.seed(seed)
     found = []
     for number in range(episodes):
-        seen, actions, rewards = [env.reset(seed=1000 * seed + number)[0]], [], []
+        seen = [env.reset(seed=1000 * seed + number)[0]]
+        actions: list[Any] = []
+        rewards: list[float] = []
         over = cut = False
         while not (over or cut) and len(actions) < longest:
             actions.append(env.action_space.sample())
@@ -201,5 +203,5 @@ def test_rows_are_those_of_their_episodes() -> None:
     np.testing.assert_array_equal(rows.episode, np.repeat([2, 0], 4))
     np.testing.assert_array_equal(rows.after[:3], rows.state[1:4])
     last = list(data)[2]
-    np.testing.assert_allclose(rows.state[:4, 0], last.observation["place"][:4, 0])  # type: ignore[index]
+    np.testing.assert_allclose(rows.state[:4, 0], last.observation["place"][:4, 0])
     np.testing.assert_allclose(rows.reward[:4], last.reward)
