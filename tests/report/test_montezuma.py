@@ -8,9 +8,9 @@ import pytest
 
 from hyq.cli import main
 from hyq.core.files import write_json
-from hyq.report.curves import write_figure
-from hyq.report.montezuma import Learned, MontezumaResult, learning_curves, montezuma_table
-from hyq.report.records import RunResult
+from hyq.report.montezuma import cells, read_lines, speed, steps
+from hyq.report.records import RunResult, SuiteRecords
+from hyq.report.suite import Line
 from hyq.runs.montezuma_suite import DATASETS, read_datasets, video_place
 from tests.report.suites import Page, Row, write_suite
 from tests.runs.test_video import expert_video
@@ -58,20 +58,23 @@ def suite(tmp_path: Path) -> Path:
 
 
 def test_curves_average_what_is_known(suite: Path) -> None:
-    hyq, *_ = MontezumaResult.read(suite).learned
-    assert (hyq.algorithm, hyq.data, len(hyq.runs)) == ("hyq", "montezuma/hard", 3)
-    curve = hyq.curve(np.array([0.0, 10_000.0, 20_000.0]), "Hy-Q", "blue")
+    hyq, *_ = read_lines(SuiteRecords.read(suite))
+    assert (hyq.algorithm, hyq.panel, len(hyq.runs)) == ("hyq", "montezuma/hard", 3)
+    curve = hyq.curve(np.array([0.0, 10_000.0, 20_000.0]), "recent_return")
     # Before the first record no episode had ended; at the last the third seed has not arrived.
     np.testing.assert_array_equal(curve.y, [np.nan, 0.0, 3050.0])
     np.testing.assert_array_equal(curve.low, [np.nan, 0.0, 3000.0])
     np.testing.assert_array_equal(curve.high, [np.nan, 0.0, 3100.0])
-    assert hyq.speed() == pytest.approx((20_000 + 20_000 + 10_000) / 25.0)
-    assert hyq.steps() == 20_000
+    assert speed(hyq) == pytest.approx((20_000 + 20_000 + 10_000) / 25.0)
+    assert steps(hyq) == 20_000
 
 
 def test_the_table_says_what_the_records_say(suite: Path) -> None:
-    table = montezuma_table(MontezumaResult.read(suite))
-    lines = {tuple(line[:2]): tuple(line[2:]) for line in table.rows}
+    rows = [
+        tuple(cells(line, expert_video() if number == 0 else None).values())
+        for number, line in enumerate(read_lines(SuiteRecords.read(suite)))
+    ]
+    lines = {row[:2]: row[2:] for row in rows}
     assert len(lines) == 13
     first, *_, last = lines
     assert (first, last) == (("Hy-Q", "hard"), ("RND", "none"))
@@ -84,10 +87,11 @@ def test_the_table_says_what_the_records_say(suite: Path) -> None:
 
 def test_the_share_of_good_episodes_is_of_the_newest_hundred() -> None:
     records = [row(1, 10, episodes=[[1, 0.0, 5]] * 500), row(2, 20, episodes=[[2, 2500.0, 5]] * 50)]
-    one = Learned("hyq", "montezuma/hard", (RunResult({}, records, None),), None)
-    assert one.good_share() == 0.5
-    offline = Learned("bc", "montezuma/hard", (RunResult({}, [row(1, 0)], None),), expert_video())
-    assert offline.good_share() == 0.0
+    one = Line("Hy-Q", "montezuma/hard", "hyq", True, (RunResult({}, records, None),))
+    assert cells(one, None)["≥ 2,500"] == "50%"
+    offline = Line("BC", "montezuma/hard", "bc", True, (RunResult({}, [row(1, 0)], None),))
+    assert cells(offline, expert_video())["≥ 2,500"] == "0%*"
+    assert cells(offline, None)["≥ 2,500"] == "-"
 
 
 def test_a_suite_under_way_gets_its_figures_and_page(
@@ -105,8 +109,9 @@ def test_a_suite_under_way_gets_its_figures_and_page(
     assert "with hard data, the highest first: Hy-Q 2,033, BC 2,000, CQL 800" in page.text
     assert text.count('<img class="strip"') == text.count('<img class="clip"') == 1
     assert all(link.startswith("data:") for link in page.links)
-    write_figure(learning_curves(MontezumaResult.read(suite)), suite / "again.svg")
-    assert (suite / "again.svg").read_bytes() == (suite / "figure.svg").read_bytes()
+    drawn = (suite / "figure.svg").read_bytes()
+    assert main(["report", "suite", str(suite)]) == 0
+    assert (suite / "figure.svg").read_bytes() == drawn, "neither clock nor chance gets in"
 
 
 def test_datasets_are_read_by_room(suite: Path) -> None:

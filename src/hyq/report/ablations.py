@@ -3,7 +3,6 @@
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ from rich.console import Console
 from hyq.core.types import FloatArray
 from hyq.report.curves import Curve, Level, Panel, draw_curves
 from hyq.report.html import publish
+from hyq.report.montezuma import RECENT, Y_LABEL
 from hyq.report.records import RunResult, SuiteRecords, grouped
 from hyq.report.tables import TextTable
 from hyq.runs.suites import ABLATIONS
@@ -20,9 +20,6 @@ from hyq.runs.suites import ABLATIONS
 WHOLE = next(iter(ABLATIONS))
 SEED_RANGE = ((300_000, 581), (600_000, 779), (1_000_000, 1346))
 """The most that three seeds of the whole differ by, up to so many steps (results/montezuma)."""
-LAST = 100
-"""Training episodes that a curve is the mean of."""
-Y_LABEL = f"return of the last {LAST} training episodes"
 
 
 def recent_return(run: RunResult, steps: float) -> float:
@@ -38,12 +35,12 @@ def name_ablations(runs: Sequence[RunResult]) -> dict[str, RunResult]:
         name: Counter(spec.get(name, "null") for spec in specs).most_common(1)[0][0]
         for name in dict.fromkeys(name for spec in specs for name in spec)
     }
-    known = [(_as_text(changes), name) for name, changes in ABLATIONS.items()]
+    known = {tuple(sorted(_as_text(changes).items())): name for name, changes in ABLATIONS.items()}
     found = {}
     for run, spec in zip(runs, specs, strict=True):
-        changed = {name: value for name, value in spec.items() if value != usual[name]}
-        label = ", ".join(f"{name}={value}" for name, value in changed.items())
-        found[next((name for changes, name in known if changes == changed), label)] = run
+        changed = [(name, value) for name, value in spec.items() if value != usual[name]]
+        label = ", ".join(f"{name}={value}" for name, value in changed)
+        found[known.get(tuple(sorted(changed)), label)] = run
     return found
 
 
@@ -62,14 +59,18 @@ def ablation_table(ablations: Mapping[str, RunResult], steps: int) -> TextTable:
     marks, rows = [steps * part // 3 for part in (1, 2, 3)], []
     for name, run in ablations.items():
         values = [recent_return(run, mark) for mark in marks]
-        shown = ["-" if np.isnan(value) else f"{value:,.0f}" for value in values]
         difference = values[-1] - whole
-        text = "-" if np.isnan(difference) else f"{difference:+,.0f}"
+        text = _points(difference, "+,.0f")
         if abs(difference) <= seed_range(steps):
             text = f"({text})"
+        shown = [_points(value, ",.0f") for value in values]
         rows.append([name, *shown, "" if name == WHOLE else text])
     columns = ("changed setting", *(f"{mark:,}" for mark in marks), "difference")
     return TextTable(columns, rows, "recent return after so many online steps")
+
+
+def _points(value: float, form: str) -> str:
+    return "-" if np.isnan(value) else format(value, form)
 
 
 def report_ablations(path: Path, console: Console) -> None:
@@ -77,11 +78,16 @@ def report_ablations(path: Path, console: Console) -> None:
     records = SuiteRecords.read(path)
     ablations = {name: run for name, run in name_ablations(records.runs).items() if run.rows}
     steps = int(next(iter(ablations.values())).setting("online_steps"))
-    panels, lines = [], {name: run.points("recent_return") for name, run in ablations.items()}
+    lines = {name: run.points("recent_return") for name, run in ablations.items()}
     behind = [Curve(WHOLE, *lines.pop(WHOLE), color="#bbbbbb")] if WHOLE in lines else []
-    for name, points in lines.items():
-        curves = [*behind, Curve("one setting changed", *points, color="#1f6f8b")]
-        panels.append(Panel(name, curves, x_range=(0, steps)))
+    panels = [
+        Panel(
+            name,
+            [*behind, Curve("one setting changed", *points, color="#1f6f8b")],
+            x_range=(0, steps),
+        )
+        for name, points in lines.items()
+    ]
     table = ablation_table(ablations, steps)
     worse = [row[0] for row in table.rows if row[-1].startswith("-") and row[-1] != "-"]
     conclusion = (
@@ -102,52 +108,39 @@ MARKS = (1500.0, 2500.0)
 
 
 def moving_average(run: RunResult) -> tuple[FloatArray, FloatArray]:
-    """Return the online steps at the end of each `LAST` episodes, and their mean return."""
+    """Return the online steps at the end of each `RECENT` episodes, and their mean return."""
     episodes = [episode for row in run.rows for episode in row["episodes"]]
     steps, returns = np.array([episode[:2] for episode in episodes], float).reshape(-1, 2).T
     total = np.concatenate([[0.0], np.cumsum(returns)])
-    return steps[LAST - 1 :], (total[LAST:] - total[:-LAST]) / LAST
+    return steps[RECENT - 1 :], (total[RECENT:] - total[:-RECENT]) / RECENT
 
 
 def steps_until(run: RunResult, points: float) -> float:
-    """Return the steps until `LAST` successive episodes earn so much; infinite if they never do."""
+    """Return the steps until `RECENT` episodes in a row earn so much; infinite where never."""
     steps, average = moving_average(run)
     reached = np.flatnonzero(average >= points)
     return float(steps[reached[0]]) if len(reached) else np.inf
 
 
-def dataset_table(groups: dict[str, list[RunResult]]) -> TextTable:
-    """Lay out the steps of every run, and the median of each dataset's."""
-    rows = []
-    for data, runs in groups.items():
-        needed = np.array([[steps_until(run, mark) for mark in MARKS] for run in runs])
-        for run, steps in zip(runs, needed, strict=True):
-            rows.append([data, str(run.setting("seed")), *map(_steps, steps)])
-        rows.append([data, "median", *map(_steps, np.median(needed, axis=0))])
-    title = f"online steps until {LAST} successive episodes earn so much on average"
-    return TextTable(("data", "seed", *(f"{mark:,.0f}" for mark in MARKS)), rows, title)
+def report_datasets(path: Path, console: Console) -> None:
+    """Report how soon one algorithm learns from each of several datasets."""
+    records, curves, rows, order = SuiteRecords.read(path), [], [], []
+    groups = grouped(records.runs, lambda run: str(run.setting("data")))
+    for index, (data, runs) in enumerate(groups.items()):
+        needed = {run.setting("seed"): [steps_until(run, mark) for mark in MARKS] for run in runs}
+        needed["median"] = np.median(list(needed.values()), axis=0).tolist()
+        rows += [[data, str(seed), *map(_steps, steps)] for seed, steps in needed.items()]
+        order.append((needed["median"][-1], data))
+        for run in runs:
+            label, color = data if run is runs[0] else "", f"C{index % 10}"
+            curves.append(Curve(label, *moving_average(run), color=color, seeds=len(runs)))
+    levels = [Level(mark, color="#999999", style=":") for mark in MARKS]
+    figure = draw_curves([Panel("", curves, levels, y_label=Y_LABEL)], size=(6.4, 4.4))
+    title = f"online steps until {RECENT} successive episodes earn so much on average"
+    table = TextTable(("data", "seed", *(f"{mark:,.0f}" for mark in MARKS)), rows, title)
+    said = ", then ".join(f"{data} ({_steps(steps)})" for steps, data in sorted(order))
+    publish(records, figure, table, console, f"Soonest to {MARKS[-1]:,.0f} points: {said}.")
 
 
 def _steps(steps: float) -> str:
     return f"{steps:,.0f}" if np.isfinite(steps) else "not reached"
-
-
-def report_datasets(path: Path, console: Console) -> None:
-    """Report how soon one algorithm learns from each of several datasets."""
-    records, curves = SuiteRecords.read(path), []
-    groups: dict[str, list[RunResult]] = grouped(records.runs, lambda run: run.setting("data"))
-    for index, (data, runs) in enumerate(groups.items()):
-        for run in runs:
-            label = data if run is runs[0] else ""
-            average = moving_average(run)
-            curves.append(Curve(label, *average, color=f"C{index % 10}", seeds=len(runs)))
-    levels = [Level(mark, color="#999999", style=":") for mark in MARKS]
-    figure = draw_curves([Panel("", curves, levels, y_label=Y_LABEL)], size=(6.4, 4.4))
-    medians = {
-        data: float(np.median([steps_until(run, MARKS[-1]) for run in runs]))
-        for data, runs in groups.items()
-    }
-    order = sorted(medians.items(), key=itemgetter(1))
-    conclusion = ", then ".join(f"{data} ({_steps(median)})" for data, median in order)
-    conclusion = f"Soonest to {MARKS[-1]:,.0f} points: {conclusion}"
-    publish(records, figure, dataset_table(groups), console, f"{conclusion}.")

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
 from textwrap import fill
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from matplotlib import rc_context
@@ -16,7 +16,7 @@ from matplotlib.ticker import NullFormatter
 from hyq.core.files import write_bytes
 from hyq.core.types import FloatArray
 from hyq.report.records import OTHER_COLOR, RunResult, grouped
-from hyq.report.stats import Statistic, band, step_curve
+from hyq.report.stats import band, step_curve
 
 GRID_POINTS = 300
 FEWEST_FOR_BAND = 3
@@ -72,30 +72,26 @@ class Panel:
 
 
 def aggregate(
-    runs: Iterable[RunResult],
-    grid: FloatArray,
-    y: str = "eval_return",
-    statistic: Statistic = "median",
-    interpolation: Literal["step", "linear"] = "step",
-    x: str = "online_steps",
+    runs: Iterable[RunResult], grid: FloatArray, y: str = "eval_return", x: str = "online_steps"
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Sum the learning curves of several seeds up: the lower edge, the centre, the upper edge.
 
-    A run that solved its problem stays where it ended. Of the others nothing is known beyond their
-    end. On the lock a policy earns nothing before the first evaluation.
+    Evaluations hold until the next one: their median, and the 20th and 80th percentile. A run that
+    solved its problem stays where it ended; of the others nothing is known beyond their end. On the
+    lock a policy earns nothing before the first evaluation. Recent returns, which change with every
+    episode, are lines between records: their mean, the worst and the best.
     """
     curves: list[FloatArray] = []
     for run in runs:
         steps, values = run.points(y, x)
-        if not steps:
-            continue
-        if interpolation == "linear":
+        if steps and y == "recent_return":
             curves.append(np.interp(grid, steps, values, left=np.nan, right=np.nan))
-        else:
+        elif steps:
             solved = run.summary is not None and bool(run.summary["solved"])
             before = 0.0 if run.on_lock else None
             curves.append(step_curve(steps, values, grid, before=before, ended=solved))
-    return band(np.stack(curves) if curves else np.full((1, len(grid)), np.nan), statistic)
+    stacked = np.stack(curves) if curves else np.full((1, len(grid)), np.nan)
+    return band(stacked, "mean" if y == "recent_return" else "median")
 
 
 def draw_curves(
@@ -112,8 +108,10 @@ def draw_curves(
     with rc_context({"text.parse_math": False}):
         figure, grid = panel_grid(len(panels), columns, size, share_y)
         handles: dict[str, Any] = {}
-        for axes, panel in zip(grid, panels, strict=False):
+        for number, (axes, panel) in enumerate(zip(grid, panels, strict=True)):
             _draw_panel(axes, panel)
+            if number % columns and panel.y_label == panels[number - 1].y_label:
+                axes.set_ylabel("")
             axes.set_title(fill(panel.title, int(11 * size[0])), loc="left", fontsize=10.5)
             drawn, labels = axes.get_legend_handles_labels()
             handles |= dict(zip(labels, drawn, strict=True))
@@ -237,7 +235,7 @@ def draw_runs(runs: Sequence[RunResult]) -> Figure:
         levels += [Level(value, note="threshold") for value in sorted(thresholds)]
         # An algorithm that never acts is drawn against its updates.
         x_label = "online steps" if all(map(_acts, here)) else "online steps, or updates offline"
-        y_label = "" if panels else "return (dotted: last episodes)"
+        y_label = "return (dotted: last episodes)"
         panels.append(Panel(environment, curves, levels, x_label, y_label))
     return draw_curves(panels, columns=3, size=(6.4, 4.4), share_y=False)
 

@@ -1,7 +1,7 @@
 """The Montezuma comparison: learning curves, Hy-Q beside RND, maps of rooms, a table, a page."""
 
-from dataclasses import dataclass
-from itertools import product
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,24 +9,13 @@ from matplotlib.figure import Figure
 from rich.console import Console
 
 from hyq.core.types import FloatArray
-from hyq.report.curves import GRID_POINTS, Curve, Level, Panel, aggregate, draw_curves, write_figure
+from hyq.report.curves import GRID_POINTS, Level, Panel, draw_curves, write_figure
 from hyq.report.html import image_file, publish
-from hyq.report.records import (
-    RunResult,
-    SuiteRecords,
-    algorithm_color,
-    algorithm_name,
-    grouped,
-    is_offline,
-)
+from hyq.report.records import SuiteRecords, algorithm_name, grouped, is_offline
+from hyq.report.suite import Line, curves_and_levels
 from hyq.report.tables import TextTable, number
 from hyq.report.video import CLIP, STRIP, draw_rooms, draw_video, video_title
-from hyq.runs.montezuma_suite import (
-    DATASETS,
-    read_datasets,
-    read_video,
-    video_place,
-)
+from hyq.runs.montezuma_suite import read_datasets, read_video, video_place
 from hyq.runs.video import EpisodeFacts, Video
 
 ALGORITHMS = ("hyq", "dqfd", "rnd", "cql", "bc")
@@ -37,222 +26,168 @@ DATA = {
     "montezuma/hard": ("hard: half of the expert's, half random", "#0b3c4d"),
 }
 """What each dataset is made of, and the colour of Hy-Q on it."""
-HARDEST = list(DATA)[-1]
+HARDEST, NO_DATA = list(DATA)[-1], "none"
 RECENT = 100
 """Training episodes that the moving average is over."""
 Y_LABEL = f"return of the last {RECENT} training episodes"
-FROM_ZERO = (0.0, None)
 GOOD_RETURN = 2500
 """Points that take most of the expert's way: several rooms, and the largest rewards."""
 
 
-@dataclass(frozen=True)
-class Learned:
-    """One algorithm on one dataset: its seeds, and a video of one of them."""
-
-    algorithm: str
-    data: str | None
-    """None where it learns without."""
-    runs: tuple[RunResult, ...]
-    video: Video | None
-
-    @property
-    def label(self) -> str:
-        """Name of the algorithm."""
-        return algorithm_name(self.algorithm)
-
-    @property
-    def data_name(self) -> str:
-        """Short name of the dataset."""
-        return "none" if self.data is None else self.data.rpartition("/")[2]
-
-    def steps(self) -> int:
-        """Return the online steps of the run that came furthest."""
-        return max((run.rows[-1]["online_steps"] for run in self.runs if run.rows), default=0)
-
-    def curve(self, grid: FloatArray, label: str, color: str) -> Curve:
-        """Return the recent return, averaged over the runs that came so far."""
-        low, mean, high = aggregate(self.runs, grid, "recent_return", "mean", "linear")
-        return Curve(label, grid, mean, low, high, color, seeds=len(self.runs))
-
-    def recent(self) -> list[list[float]]:
-        """Return, of each run, the returns of its newest training episodes."""
-        ended = ([e[1] for row in run.rows for e in row.get("episodes", ())] for run in self.runs)
-        return [returns[-RECENT:] for returns in ended if returns]
-
-    def evaluated(self) -> float | None:
-        """Return the newest evaluation, averaged over the runs; None before the first."""
-        last = [values[-1] for run in self.runs if (values := run.points("eval_return")[1])]
-        return float(np.mean(last)) if last else None
-
-    def score(self) -> float:
-        """Return what the algorithm reached: the mean of its last episodes, or its evaluation."""
-        recent = [np.mean(returns) for returns in self.recent()]
-        return float(np.mean(recent)) if recent else self.evaluated() or 0.0
-
-    def good_share(self) -> float | None:
-        """Return the share of good episodes: of the last in training, else those of the video."""
-        if recent := self.recent():
-            return float(np.mean([total >= GOOD_RETURN for run in recent for total in run]))
-        if self.video is not None:
-            return float(np.mean([one.total >= GOOD_RETURN for one in self.video.episodes]))
-        return None
-
-    def speed(self) -> float | None:
-        """Return online steps a second of training, evaluations left out."""
-        rows = [row for run in self.runs for row in run.rows if row["online_steps"]]
-        seconds = sum(sum(row["seconds"].values()) for row in rows)
-        steps = sum(run.rows[-1]["online_steps"] for run in self.runs if run.rows)
-        return steps / seconds if steps and seconds else None
-
-    def cells(self) -> dict[str, str]:
-        """Return a row of the table, by the names of its columns."""
-        recent = [float(np.mean(returns)) for returns in self.recent()]
-        share = self.good_share()
-        mark = "" if recent or share is None else "*"
-        return {
-            "algorithm": self.label,
-            "data": self.data_name,
-            "steps": "-" if is_offline(self.algorithm) else f"{self.steps() / 1e6:g}M",
-            "runs": str(len(self.runs)),
-            f"last {RECENT}": f"{np.mean(recent):,.0f}" if recent else "-",
-            "worst-best": f"{min(recent):,.0f}-{max(recent):,.0f}" if len(recent) > 1 else "-",
-            f"≥ {GOOD_RETURN:,}": "-" if share is None else f"{share:.0%}{mark}",
-            "eval.": number(self.evaluated()),
-            "video": number(None if self.video is None else self.video.facts.mean_return),
-            "steps/s": number(self.speed()),
-        }
+def read_lines(records: SuiteRecords) -> list[Line]:
+    """Group the runs that have begun: the hardest data first, what learns without data last."""
+    begun = [run for run in records.runs if run.rows]
+    groups = grouped(
+        begun, lambda run: (run.setting("data") or NO_DATA, str(run.setting("algorithm")))
+    )
+    order = [(data, name) for data in (*reversed(DATA), NO_DATA) for name in ALGORITHMS]
+    return [
+        Line(algorithm_name(key[1]), *key, True, tuple(groups[key]))
+        for key in order
+        if key in groups
+    ]
 
 
-@dataclass(frozen=True)
-class MontezumaResult:
-    """The suite's records."""
-
-    records: SuiteRecords
-    learned: tuple[Learned, ...]
-    """The hardest data first, and what learns without data last."""
-    datasets: dict[str, EpisodeFacts]
-    """By name, and the expert's; empty before they were made."""
-
-    @classmethod
-    def read(cls, path: Path) -> "MontezumaResult":
-        """Read whatever has been recorded so far, of finished runs and of those under way."""
-        records = SuiteRecords.read(path)
-        begun = [run for run in records.runs if run.rows]
-        groups = grouped(begun, lambda run: (run.setting("algorithm"), run.setting("data")))
-        learned = tuple(
-            Learned(*key, tuple(groups[key]), read_video(path, *key))
-            for data, algorithm in product([*reversed(DATA), None], ALGORITHMS)
-            if (key := (algorithm, data)) in groups
-        )
-        return cls(records, learned, read_datasets(path) if (path / DATASETS).exists() else {})
-
-    @property
-    def grid(self) -> FloatArray:
-        """Online steps to read the curves at."""
-        return np.linspace(0, max(one.steps() for one in self.learned) or 1, GRID_POINTS)
-
-    def levels(self, *names: str) -> list[Level]:
-        """Mark what the expert earns, and what the episodes of a dataset earn on average."""
-        levels = []
-        for name in names:
-            if (facts := self.datasets.get(name)) is not None:
-                expert, value = name == "expert", facts.mean_return
-                note = f"{'expert' if expert else 'data'}: {value:,.0f}"
-                levels.append(Level(value, note=note, style=":", note_below=not expert))
-        return levels
-
-    def conclusion(self) -> str:
-        """Say who is best on the hardest data that was learned from, and beside what."""
-        first = self.learned[0]
-        beside = [one for one in self.learned if one.data in (first.data, None)]
-        ranked = sorted(beside, key=Learned.score, reverse=True)
-        scores = ", ".join(f"{one.label} {one.score():,.0f}" for one in ranked)
-        return f"Returns with {first.data_name} data, the highest first: {scores}."
+def steps(line: Line) -> int:
+    """Return the online steps of the run that came furthest."""
+    return max(run.rows[-1]["online_steps"] for run in line.runs)
 
 
-def learning_curves(result: MontezumaResult) -> Figure:
+def recent(line: Line) -> list[list[float]]:
+    """Return, of each run, the returns of its newest training episodes."""
+    ended = ([e[1] for row in run.rows for e in row.get("episodes", ())] for run in line.runs)
+    return [returns[-RECENT:] for returns in ended if returns]
+
+
+def evaluated(line: Line) -> float | None:
+    """Return the newest evaluation, averaged over the runs; None before the first."""
+    last = [values[-1] for run in line.runs if (values := run.points("eval_return")[1])]
+    return float(np.mean(last)) if last else None
+
+
+def score(line: Line) -> float:
+    """Return what was reached: the mean of the last episodes, or the evaluation."""
+    means = [np.mean(returns) for returns in recent(line)]
+    return float(np.mean(means)) if means else evaluated(line) or 0.0
+
+
+def speed(line: Line) -> float | None:
+    """Return online steps a second of training, evaluations left out."""
+    rows = [row for run in line.runs for row in run.rows if row["online_steps"]]
+    seconds = sum(sum(row["seconds"].values()) for row in rows)
+    taken = sum(run.rows[-1]["online_steps"] for run in line.runs)
+    return taken / seconds if taken and seconds else None
+
+
+def cells(line: Line, video: Video | None) -> dict[str, str]:
+    """Return a row of the table, by the names of its columns."""
+    means = [float(np.mean(returns)) for returns in recent(line)]
+    ended = [total for returns in recent(line) for total in returns]
+    shown = ended or ([one.total for one in video.episodes] if video else [])
+    good = f"{np.mean(np.array(shown) >= GOOD_RETURN):.0%}" if shown else "-"
+    return {
+        "algorithm": line.label,
+        "data": line.panel.rpartition("/")[2],
+        "steps": "-" if is_offline(line.algorithm) else f"{steps(line) / 1e6:g}M",
+        "runs": str(len(line.runs)),
+        f"last {RECENT}": f"{np.mean(means):,.0f}" if means else "-",
+        "worst-best": f"{min(means):,.0f}-{max(means):,.0f}" if len(means) > 1 else "-",
+        f"≥ {GOOD_RETURN:,}": good + "*" * bool(shown and not ended),
+        "eval.": number(evaluated(line)),
+        "video": number(None if video is None else video.facts.mean_return),
+        "steps/s": number(speed(line)),
+    }
+
+
+def conclusion(lines: list[Line]) -> str:
+    """Say who is best on the hardest data that was learned from, and beside what."""
+    hardest = lines[0].panel
+    ranked = sorted((one for one in lines if one.panel in (hardest, NO_DATA)), key=score)
+    scores = ", ".join(f"{one.label} {score(one):,.0f}" for one in reversed(ranked))
+    return f"Returns with {hardest.rpartition('/')[2]} data, the highest first: {scores}."
+
+
+def _grid(lines: list[Line]) -> FloatArray:
+    return np.linspace(0, max(map(steps, lines)) or 1, GRID_POINTS)
+
+
+def _levels(facts: Mapping[str, EpisodeFacts], *names: str) -> list[Level]:
+    """Mark what the expert earns, and what the episodes of a dataset earn on average."""
+    marks = ((facts[name].mean_return, name == "expert") for name in names if name in facts)
+    return [
+        Level(value, note=f"{'expert' if expert else 'data'}: {value:,.0f}", style=":",
+              note_below=not expert)
+        for value, expert in marks
+    ]  # fmt: skip
+
+
+def learning_curves(lines: list[Line], facts: Mapping[str, EpisodeFacts]) -> Figure:
     """Draw the recent return against online steps, a panel a dataset (the paper's Figure 5)."""
-    used = [data for data in DATA if any(one.data == data for one in result.learned)]
-    panels: list[Panel] = []
-    grid = result.grid
-    for data in used or DATA:
-        curves, levels = [], []
-        for one in sorted(result.learned, key=lambda one: ALGORITHMS.index(one.algorithm)):
-            if one.data not in (data, None):
-                continue
-            color = algorithm_color(one.algorithm)
-            if not is_offline(one.algorithm):
-                curves.append(one.curve(grid, one.label, color))
-            elif (value := one.evaluated()) is not None:
-                levels.append(Level(value, one.label, color=color))
-        levels += result.levels("expert", data)
-        y_label = "" if panels else Y_LABEL
-        panels.append(Panel(DATA[data][0], curves, levels, y_label=y_label, y_range=FROM_ZERO))
+    grid, panels = _grid(lines), []
+    for data in [name for name in DATA if any(one.panel == name for one in lines)] or DATA:
+        here = sorted(
+            (one for one in lines if one.panel in (data, NO_DATA)),
+            key=lambda one: ALGORITHMS.index(one.algorithm),
+        )
+        curves, levels = curves_and_levels(here, grid, "recent_return", evaluated)
+        levels += _levels(facts, "expert", data)
+        title = DATA[data][0]
+        panels.append(Panel(title, curves, levels, y_label=Y_LABEL, y_range=(0.0, None)))
     return draw_curves(panels, size=(4.6, 4.3))
 
 
-def beside_rnd(result: MontezumaResult) -> Figure:
+def beside_rnd(lines: list[Line], facts: Mapping[str, EpisodeFacts]) -> Figure:
     """Draw Hy-Q on each dataset and RND, which learns without one (the paper's Figure 1)."""
-    curves, grid = [], result.grid
-    for one in result.learned:
-        if one.algorithm == "hyq" and one.data is not None:
-            curves.append(one.curve(grid, f"Hy-Q, {one.data_name} data", DATA[one.data][1]))
-        elif one.algorithm == "rnd":
-            curves.append(one.curve(grid, "RND, no data", algorithm_color("rnd")))
-    panel = Panel("", curves, result.levels("expert"), y_label=Y_LABEL, y_range=FROM_ZERO)
+    curves, grid = [], _grid(lines)
+    for one in lines:
+        if one.algorithm in ("hyq", "rnd"):
+            curve = one.curve(grid, "recent_return")
+            color = DATA[one.panel][1] if one.panel in DATA else curve.color
+            label = f"{one.label}, {one.panel.replace('none', 'no').rpartition('/')[2]} data"
+            curves.append(replace(curve, label=label, color=color))
+    panel = Panel("", curves, _levels(facts, "expert"), y_label=Y_LABEL, y_range=(0.0, None))
     return draw_curves([panel], size=(6.6, 4.6))
-
-
-def montezuma_table(result: MontezumaResult) -> TextTable:
-    """Lay out a row an algorithm and dataset."""
-    rows = [one.cells() for one in result.learned]
-    cells = [list(row.values()) for row in rows]
-    return TextTable(list(rows[0]), cells, result.records.manifest["title"], left=2)
 
 
 def report_montezuma(path: Path, console: Console) -> None:
     """Write the figures, the videos and the page from the records, finished or not."""
-    result = MontezumaResult.read(path)
-    curves = learning_curves(result)
+    records, facts = SuiteRecords.read(path), read_datasets(path)
+    lines = read_lines(records)
+    videos = [read_video(path, one.algorithm, one.runs[0].setting("data")) for one in lines]
+    curves, rnd = learning_curves(lines, facts), beside_rnd(lines, facts)
     write_figure(curves, path / "figure.svg")
     for suffix in (".png", ".svg"):
-        write_figure(beside_rnd(result), path / f"rnd{suffix}")
-    videos = _draw_videos(result)
-    rooms = {"data": "Rooms that the datasets visit", "policies": "Rooms that policies visit"}
+        write_figure(rnd, path / f"rnd{suffix}")
+    rows = [cells(line, video) for line, video in zip(lines, videos, strict=True)]
+    recorded = [(one, made) for one, made in zip(lines, videos, strict=True) if made is not None]
+    maps = {
+        "data": {f"data: {n.rpartition('/')[2]}": one for n, one in facts.items() if n in DATA},
+        "policies": {video_title(video): video.facts for _, video in recorded},
+    }
+    for name, shown in maps.items():
+        if shown:
+            write_figure(draw_rooms(shown), path / f"rooms-{name}.png")
     publish(
-        result.records,
+        records,
         curves,
-        montezuma_table(result),
+        TextTable(
+            list(rows[0]), [list(row.values()) for row in rows], records.manifest["title"], left=2
+        ),
         console,
-        result.conclusion(),
+        conclusion(lines),
         "montezuma.html",
         curves=image_file(path / "figure.svg", "Learning curves on the datasets"),
         rnd=image_file(path / "rnd.svg", "Hy-Q and RND against online steps", kind=""),
-        rooms=[image_file(path / f"rooms-{k}.png", alt) for k, alt in rooms.items()],
-        videos=videos,
+        rooms=[image_file(path / f"rooms-{k}.png", f"Rooms that the {k} visit") for k in maps],
+        videos=[_clip(path, *one) for one in recorded if one[0].panel in (HARDEST, NO_DATA)],
     )
 
 
-def _draw_videos(result: MontezumaResult) -> list[tuple[dict[str, str], dict[str, str]]]:
-    """Draw the maps of rooms; return the clips and strips of what learned on the hardest data."""
-    path, shown = result.records.path, []
-    datasets = [
-        (name.rpartition("/")[2], one) for name, one in result.datasets.items() if name in DATA
-    ]
-    maps = {f"data: {name}": one for name, one in datasets}
-    if maps:
-        write_figure(draw_rooms(maps), path / "rooms-data.png")
-    recorded = [(one, one.video) for one in result.learned if one.video is not None]
-    if recorded:
-        figure = draw_rooms({video_title(video): video.facts for _, video in recorded})
-        write_figure(figure, path / "rooms-policies.png")
-    for one, video in recorded:
-        if one.data in (HARDEST, None):
-            place = video_place(path, one.algorithm, one.data)
-            if not (place / CLIP).exists():
-                draw_video(video, place)
-            alt = f"{one.label}'s best episode"
-            strip = image_file(place / STRIP, f"Images of {alt}", kind="strip")
-            shown.append((image_file(place / CLIP, alt, kind="clip"), strip))
-    return shown
+def _clip(path: Path, line: Line, video: Video) -> list[dict[str, str]]:
+    """Return the clip and the strip of what was learned, drawn where they are missing."""
+    place = video_place(path, line.algorithm, line.runs[0].setting("data"))
+    if not (place / CLIP).exists():
+        draw_video(video, place)
+    alt = f"{line.label}'s best episode"
+    strip = image_file(place / STRIP, f"Images of {alt}", "strip")
+    return [image_file(place / CLIP, alt, "clip"), strip]

@@ -10,6 +10,7 @@ from hyq.core.files import read_json
 from hyq.runs.records import RunDirectory
 from hyq.runs.suites import OFFLINE_ALGORITHMS
 
+Item = TypeVar("Item")
 Key = TypeVar("Key")
 ALGORITHMS = {
     "hyq": ("Hy-Q", "#1f6f8b"),
@@ -45,13 +46,11 @@ def is_offline(algorithm: str) -> bool:
     return algorithm in OFFLINE_ALGORITHMS
 
 
-def grouped(
-    runs: Iterable["RunResult"], key: Callable[["RunResult"], Key]
-) -> dict[Key, list["RunResult"]]:
-    """Collect runs by a key, in the order in which the keys come up."""
-    groups: dict[Key, list[RunResult]] = {}
-    for run in runs:
-        groups.setdefault(key(run), []).append(run)
+def grouped(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, list[Item]]:
+    """Collect items by a key, in the order in which the keys come up."""
+    groups: dict[Key, list[Item]] = {}
+    for item in items:
+        groups.setdefault(key(item), []).append(item)
     return groups
 
 

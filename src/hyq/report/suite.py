@@ -1,6 +1,6 @@
 """A suite: its runs grouped by algorithm and setting, summed up in a figure, a table and a page."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import cycle
 from pathlib import Path
@@ -22,6 +22,7 @@ from hyq.report.records import (
     SuiteRecords,
     algorithm_color,
     algorithm_name,
+    grouped,
     is_offline,
 )
 from hyq.report.stats import StepsToSolve, bootstrap_interval, interquartile_mean
@@ -82,11 +83,22 @@ class Line:
         return interquartile_mean(np.array(self.returns))
 
     @property
+    def median(self) -> float:
+        """The median of the returns, at which an algorithm that never acts is drawn."""
+        return float(np.median(self.returns))
+
+    @property
     def steps_to_solve(self) -> StepsToSolve:
         """Online steps until solved."""
         ends = [(one.get("solved_at"), one["online_steps"]) for one in self.finished]
         steps = [end if solved_at is None else solved_at for solved_at, end in ends]
         return StepsToSolve.of(steps, [one["solved"] for one in self.finished])
+
+    def curve(self, grid: FloatArray, y: str = "eval_return") -> Curve:
+        """Return the learning curve of its runs, summed up."""
+        low, middle, high = aggregate(self.runs, grid, y)
+        color = algorithm_color(self.algorithm)
+        return Curve(self.label, grid, middle, low, high, color, seeds=len(self.runs))
 
     def cells(self, rng: np.random.Generator) -> tuple[str, ...]:
         """Return the line's row of the table."""
@@ -133,14 +145,14 @@ class SuiteResult:
         return len({run.setting("env") for run in self.records.runs}) == 1
 
     @property
-    def panels(self) -> list[str]:
-        """The settings that are drawn side by side, in the order of the suite."""
-        return list(dict.fromkeys(line.panel for line in self.lines))
-
-    @property
     def finished(self) -> list[Line]:
         """The lines of which a run has ended."""
         return [line for line in self.lines if line.finished]
+
+    @property
+    def main(self) -> list[Line]:
+        """Those that the figure and the conclusion are about."""
+        return [line for line in self.finished if line.is_main]
 
     @property
     def grid(self) -> FloatArray:
@@ -152,8 +164,7 @@ class SuiteResult:
 
     def conclusion(self) -> str:
         """Say which algorithm was best in each setting, in one sentence."""
-        main = [line for line in self.finished if line.is_main]
-        panels = {one.panel: [line for line in main if line.panel == one.panel] for one in main}
+        panels = grouped(self.main, lambda line: line.panel)
         return " ".join(f"On {panel_title(name)}, {_best(on)}." for name, on in panels.items())
 
 
@@ -173,11 +184,14 @@ def _best(lines: Sequence[Line]) -> str:
     return f"{best.label} solved {solve.solved} of {solve.runs}{after}"
 
 
+Described = tuple[RunResult, list[str], str, bool]
+"""A run, the panels it is drawn in, what its label adds, and whether its line is a main one."""
+
+
 def group_runs(runs: Sequence[RunResult]) -> list[Line]:
     """Group runs whose specs differ in the seed alone."""
-    described = _describe_lock(runs) if runs[0].on_lock else _describe_deep(runs)
     groups: dict[tuple[str, str, str, bool], list[RunResult]] = {}
-    for run, panels, suffix, main in described:
+    for run, panels, suffix, main in (_describe_lock if runs[0].on_lock else _describe_deep)(runs):
         algorithm = run.setting("algorithm")
         peak = " (peak)" if algorithm in PEAK_ALGORITHMS else ""
         label = f"{algorithm_name(algorithm)}{peak}{suffix}"
@@ -190,10 +204,6 @@ def group_runs(runs: Sequence[RunResult]) -> list[Line]:
         lines,
         key=lambda line: (panels.index(line.panel), not line.is_main, order.index(line.algorithm)),
     )
-
-
-Described = tuple[RunResult, list[str], str, bool]
-"""A run, the panels it is drawn in, what its label adds, and whether its line is a main one."""
 
 
 def _describe_lock(runs: Sequence[RunResult]) -> Iterator[Described]:
@@ -232,27 +242,29 @@ def panel_title(panel: str) -> str:
     return f"optimal {panel} data" if panel in get_args(LockData) else panel
 
 
+def curves_and_levels(
+    lines: Iterable[Line], grid: FloatArray, y: str, level: Callable[[Line], float | None]
+) -> tuple[list[Curve], list[Level]]:
+    """Draw what acts as curves, and what never acts as dashed levels."""
+    curves, levels = [], []
+    for line in lines:
+        if not is_offline(line.algorithm):
+            curves.append(line.curve(grid, y))
+        elif (value := level(line)) is not None:
+            levels.append(Level(value, line.label, color=algorithm_color(line.algorithm)))
+    return curves, levels
+
+
 def draw_suite(result: SuiteResult) -> Figure:
     """Draw the main lines: the paper's figure, a panel a setting."""
-    panels: list[Panel] = []
-    grid = result.grid
+    grid, panels = result.grid, []
     ends = float(grid[0]), float(grid[-1])
-    y_range = (-0.03, 1.08) if result.on_lock else None
     x_label = "online steps, roll-ins included" if result.on_lock else "online steps"
-    for panel in result.panels:
-        lines = [line for line in result.finished if line.panel == panel and line.is_main]
-        curves, levels = [], []
-        for line in lines:
-            color = algorithm_color(line.algorithm)
-            if is_offline(line.algorithm):
-                levels.append(Level(float(np.median(line.returns)), line.label, color=color))
-            else:
-                low, middle, high = aggregate(line.runs, grid)
-                seeds = len(line.runs)
-                curves.append(Curve(line.label, grid, middle, low, high, color, seeds=seeds))
-        y_label = "" if panels else "return of the policy"
-        title = panel_title(panel)
-        panels.append(Panel(title, curves, levels, x_label, y_label, ends, y_range, log_x=10))
+    y_range = (-0.03, 1.08) if result.on_lock else None
+    for name, lines in grouped(result.main, lambda line: line.panel).items():
+        drawn = curves_and_levels(lines, grid, "eval_return", lambda line: line.median)
+        labels = x_label, "return of the policy"
+        panels.append(Panel(panel_title(name), *drawn, *labels, ends, y_range, log_x=10))
     return draw_curves(panels, title=result.records.manifest["title"], share_y=result.shares_scale)
 
 
@@ -292,14 +304,14 @@ def chart(result: SuiteResult) -> dict[str, Any]:
         entry: dict[str, Any] = {"panel": panel_title(line.panel), "label": line.label}
         entry |= {"color": color, "dashes": dashes, "shown": line.is_main}
         if is_offline(line.algorithm):
-            entry["level"] = float(np.median(line.returns))
+            entry["level"] = line.median
         else:
             edges = np.stack(aggregate(line.runs, grid)).round(4)
             known = ~np.isnan(edges[0])  # up to where the first run ended unsolved
             entry["low"], entry["middle"], entry["high"] = edges[:, known].tolist()
         series.append(entry)
     return {
-        "panels": [panel_title(panel) for panel in result.panels],
+        "panels": [panel_title(name) for name in grouped(result.lines, lambda line: line.panel)],
         "range": (0, 1) if result.on_lock else None,
         "shares_scale": result.shares_scale,
         "grid": grid.round(1).tolist(),

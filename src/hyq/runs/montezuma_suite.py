@@ -39,9 +39,10 @@ def _key(recording: Recording) -> tuple[int, int]:
 
 
 def read_datasets(path: Path) -> dict[str, EpisodeFacts]:
-    """Read what `write_datasets` wrote: the facts of each dataset by its name, and the expert's."""
+    """Read the facts of each dataset by its name, and the expert's; none before they are there."""
     facts = {}
-    for name, content in read_json(path / DATASETS).items():
+    written = read_json(path / DATASETS) if (path / DATASETS).exists() else {}
+    for name, content in written.items():
         shares = {int(room): share for room, share in content.pop("room_shares").items()}
         facts[name] = EpisodeFacts(**content, room_shares=shares)
     return facts
