@@ -10,7 +10,7 @@ from hyq.cli import main
 from hyq.commands.report import report_suite
 from hyq.core.errors import HyqError
 from hyq.runs import runner
-from hyq.runs.launch import SuiteDirectory, launch, pending
+from hyq.runs.launch import Processes, SuiteDirectory, launch, pending
 from hyq.runs.records import RunDirectory
 from hyq.runs.spec import RunSpec
 from hyq.runs.suites import Suite, baseline, deep_suite
@@ -34,7 +34,8 @@ def test_a_suite_of_deep_runs_gets_its_figure_and_page(tmp_path: Path) -> None:
     runs = (TINY, baseline(TINY, "dqn"), baseline(TINY, "bc"))
     suite = Suite("deep", "Tiny", runs)
     directory = SuiteDirectory.prepare(tmp_path / "suite", suite)
-    outcomes = [e.outcome for e in launch(directory, pending(directory, suite, False), 1) if e]
+    pool = Processes(directory.path, 1)
+    outcomes = [e.outcome for e in launch(directory, pending(directory, suite, False), pool) if e]
     assert outcomes == ["finished"] * 3
     assert pending(directory, suite, False) == []
     report_suite(directory.path)

@@ -19,6 +19,7 @@ from hyq.experts.lock import lock_dataset
 from hyq.runs.launch import (
     MOST_LOSSES,
     Event,
+    Processes,
     SuiteDirectory,
     execute,
     launch,
@@ -34,7 +35,7 @@ from tests.runs.tiny_suite import RUNS, SUITE
 def finish(path: Path) -> list[Event]:
     directory = SuiteDirectory.prepare(path, SUITE)
     runs = pending(directory, SUITE, retry=False)
-    return [event for event in launch(directory, runs, workers=2, beat=0.05) if event]
+    return [event for event in launch(directory, runs, Processes(path, 2), beat=0.05) if event]
 
 
 def wait_until(condition: Callable[[], object], seconds: float = 90.0) -> None:
@@ -86,7 +87,7 @@ def test_a_killed_worker_loses_nothing(tmp_path: Path, undisturbed: dict[str, An
     directory = SuiteDirectory.prepare(path, SUITE)
     outcomes = []
     killed = False
-    for event in launch(directory, SUITE.runs, workers=2, beat=0.02):
+    for event in launch(directory, SUITE.runs, Processes(path, 2), beat=0.02):
         holders = {int(link.parts[2]) for link in _holders(path)} - {os.getpid()}
         if not killed and holders and any(directory.progress(run) for run in RUNS):
             os.kill(holders.pop(), signal.SIGKILL)
@@ -104,7 +105,11 @@ def test_a_run_that_kills_its_workers_costs_the_others_nothing(tmp_path: Path) -
     quick = tuple(LockRun(horizon=4, iterations=1, seed=seed) for seed in (1, 2))
     suite = Suite("deadly", "Deadly", (deadly, *quick))
     directory = SuiteDirectory.prepare(tmp_path / "suite", suite)
-    events = [event for event in launch(directory, suite.runs, workers=2, beat=0.05) if event]
+    events = [
+        event
+        for event in launch(directory, suite.runs, Processes(directory.path, 2), beat=0.05)
+        if event
+    ]
     fate = {run.id: [e.outcome for e in events if e.spec == run] for run in suite.runs}
     assert fate[deadly.id] == ["lost"] * MOST_LOSSES + ["failed"]
     assert [fate[run.id] for run in quick] == [["finished"]] * 2
@@ -115,8 +120,11 @@ def test_a_run_that_finished_before_its_worker_died_has_not_failed(tmp_path: Pat
     run = LockRun(horizon=4, iterations=1)
     suite = Suite("one", "One", (run,))
     directory = SuiteDirectory.prepare(tmp_path / "suite", suite)
-    assert execute(directory.path, run) == "finished"
-    assert execute(directory.path, run) == "finished"
+    execute(directory.path, run)
+    result = directory.summary(run)
+    assert result is not None
+    execute(directory.path, run)
+    assert directory.summary(run) == result
     assert directory.failure(run) is None
     directory.failure_path(run).parent.mkdir()
     directory.failure_path(run).write_text("it was started again")
@@ -129,14 +137,15 @@ def test_a_failed_run_is_shown_kept_apart_and_retried_on_request(tmp_path: Path)
     spec = LockRun(data=str(data), horizon=4, offline_samples=40, iterations=1)
     suite = Suite("failing", "Failing", (spec, LockRun(horizon=4, iterations=1, seed=2)))
     directory = SuiteDirectory.prepare(tmp_path / "suite", suite)
-    events = [e for e in launch(directory, pending(directory, suite, False), workers=1) if e]
+    pool = Processes(directory.path, 1)
+    events = [e for e in launch(directory, pending(directory, suite, False), pool) if e]
     assert sorted(event.outcome for event in events) == ["failed", "finished"]
     assert "no dataset at" in (directory.failure(spec) or "")
     assert pending(directory, suite, retry=False) == []
     lock_dataset(spec.lock, "occupancy", 40).save(data)
     runs = pending(directory, suite, retry=True)
     assert runs == [spec]
-    [event] = [e for e in launch(directory, runs, workers=1) if e]
+    [event] = [e for e in launch(directory, runs, pool) if e]
     assert event.outcome == "finished"
     assert directory.failure(spec) is None
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from hyq.runs.launch import SuiteDirectory
-from hyq.runs.launch_ray import launch_ray
+from hyq.runs.launch import SuiteDirectory, launch
+from hyq.runs.launch_ray import Cluster
 from tests.runs.conftest import numbers
 from tests.runs.tiny_suite import RUNS, SUITE
 
@@ -31,7 +31,7 @@ def test_a_killed_ray_worker_is_resumed_elsewhere(
 ) -> None:
     directory = SuiteDirectory.prepare(tmp_path / "suite", SUITE)
     outcomes, killed = [], False
-    for event in launch_ray(directory, SUITE.runs, address=None, beat=0.02):
+    for event in launch(directory, SUITE.runs, Cluster(directory.path, None), beat=0.02):
         if not killed and any(directory.progress(run) for run in RUNS) and ray_workers():
             os.kill(ray_workers()[0], signal.SIGKILL)
             killed = True

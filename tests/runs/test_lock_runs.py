@@ -134,9 +134,9 @@ def test_two_processes_never_write_to_one_run(tmp_path: Path) -> None:
 
 def test_a_damaged_checkpoint_is_named(tmp_path: Path) -> None:
     list(islice(lock.start(SMALL, tmp_path / "run"), 2))
-    batch = tmp_path / "run" / "checkpoint" / "added-00001.safetensors"
+    batch = tmp_path / "run" / "checkpoint" / "part-00001.safetensors"
     batch.write_bytes(batch.read_bytes()[:40])
-    with pytest.raises(HyqError, match=r"added-00001\.safetensors is missing or damaged"):
+    with pytest.raises(HyqError, match=r"part-00001\.safetensors is missing or damaged"):
         list(lock.resume(tmp_path / "run"))
 
 

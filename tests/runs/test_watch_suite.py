@@ -55,4 +55,4 @@ def test_without_workers_or_without_ray_nothing_begins(monkeypatch: pytest.Monke
     monkeypatch.delitem(sys.modules, "hyq.runs.launch_ray", raising=False)
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(HyqError, match=r"pip install 'hyq\[ray\]'"):
-        command._ray_launcher()
+        command._pool(Path(), command.Launch(ray="local"))

@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 
-from hyq.runs.launch import SuiteDirectory, launch, pending
+from hyq.runs.launch import Processes, SuiteDirectory, launch, pending
 from hyq.runs.lock_spec import LockRun
 from hyq.runs.suites import Suite
 
@@ -17,7 +17,8 @@ SUITE = Suite("tiny", "Tiny", RUNS)
 
 def main(path: Path) -> None:
     directory = SuiteDirectory.prepare(path, SUITE)
-    for _ in launch(directory, pending(directory, SUITE, retry=False), workers=2, beat=0.05):
+    runs = pending(directory, SUITE, retry=False)
+    for _ in launch(directory, runs, Processes(path, 2), beat=0.05):
         pass
 
 

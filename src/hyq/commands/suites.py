@@ -3,10 +3,10 @@
 import importlib
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import tyro
 from rich.console import Console
@@ -16,7 +16,7 @@ from hyq.commands.watch import progress_bar
 from hyq.core.errors import HyqError
 from hyq.report.theory import report_theory
 from hyq.runs import lock_coverage, theory
-from hyq.runs.launch import Event, SuiteDirectory, launch, pending
+from hyq.runs.launch import Event, Processes, SuiteDirectory, launch, pending
 from hyq.runs.suites import SUITES, Preset, Run, Suite, ablation_suite, montezuma_suite
 
 console = Console()
@@ -101,10 +101,7 @@ def reproduce_theory(*, out: Path = Path("results/theory"), quick: bool = False)
 def _run_suite(chosen: Suite, name: str, how: Launch) -> None:
     directory = SuiteDirectory.prepare(how.out or Path("runs") / name, chosen)
     todo = pending(directory, chosen, how.retry)
-    if how.ray is None:
-        events = launch(directory, todo, how.workers)
-    else:
-        events = _ray_launcher()(directory, todo, None if how.ray == "local" else how.ray)
+    events = launch(directory, todo, _pool(directory.path, how))
     began = time.perf_counter()
     finished = watch_suite(directory, chosen, events)
     if finished:
@@ -116,13 +113,14 @@ def _run_suite(chosen: Suite, name: str, how: Launch) -> None:
     report_suite(directory.path)
 
 
-def _ray_launcher() -> Callable[..., Iterator[Event | None]]:
+def _pool(path: Path, how: Launch) -> Any:
+    if how.ray is None:
+        return Processes(path, how.workers)
     try:
         module = importlib.import_module("hyq.runs.launch_ray")
     except ImportError:
         raise HyqError("--ray needs Ray: install it with pip install 'hyq[ray]'") from None
-    launcher: Callable[..., Iterator[Event | None]] = module.launch_ray
-    return launcher
+    return module.Cluster(path, None if how.ray == "local" else how.ray)
 
 
 def watch_suite(

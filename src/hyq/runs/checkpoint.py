@@ -1,11 +1,12 @@
-"""Saving and loading the state of any algorithm, atomically and without pickles.
+"""Saving and loading the state of any run, atomically and without pickles.
 
-What an iteration adds never changes afterwards, so each gets a file of its own; the rest is in
-`state.safetensors`, which is replaced last and in one piece and says how many of the others count.
+What a run adds to data that only grows never changes afterwards, so each addition is a part with a
+file of its own. The rest is in `state.safetensors`, which is replaced last and in one piece, and
+names the parts that count with their checksums; the others are removed after that.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,101 +14,100 @@ import numpy as np
 
 from hyq.core.arrays import load_arrays, save_arrays
 from hyq.core.errors import HyqError
-from hyq.data.replay_buffer import ReplayBuffer
-from hyq.fqi.base import Algorithm, S, Snapshot
+from hyq.core.types import Array
 
 
-def save_state(directory: Path, snapshot: Snapshot, iteration: int, elapsed: float) -> None:
-    """Write what the iteration added, then everything else."""
-    directory.mkdir(exist_ok=True)
-    if snapshot.appended:
-        save_arrays(_addition(directory, iteration), snapshot.appended)
-    progress = {"run.iteration": np.array(iteration), "run.elapsed": np.array(elapsed)}
-    save_arrays(directory / "state.safetensors", {**snapshot.replaced, **progress})
-
-
-def load_state(directory: Path, algorithm: Algorithm[S]) -> tuple[S, float] | None:
-    """Return the newest state and the seconds it took, or None where none was saved."""
-    path = directory / "state.safetensors"
-    if not path.exists():
-        return None
-    replaced = load_arrays(path)
-    iteration = int(replaced.pop("run.iteration"))
-    elapsed = float(replaced.pop("run.elapsed"))
-    additions = [_addition(directory, t) for t in range(1, iteration + 1)]
-    if not any(addition.exists() for addition in additions):
-        additions = []  # an offline algorithm adds nothing
-    return algorithm.restore(replaced, [load_arrays(addition) for addition in additions]), elapsed
-
-
-def _addition(directory: Path, iteration: int) -> Path:
-    return directory / f"added-{iteration:05d}.safetensors"
-
-
-class TrainingCheckpoint:
-    """Checkpoints of a deep run: its state, and its ring of experience in parts.
-
-    Each part holds what the ring took in since the one before. `state.safetensors` is replaced
-    last, in one piece, and names the parts that count with their checksums; parts that the ring
-    has overwritten are removed after that, when nothing needs them any more.
-    """
+class Checkpoint:
+    """A state on disk."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
-        self._parts: list[tuple[int, str, list[int]]] = []
-        """Number and checksum of each part that counts, and how far it went in each environment."""
+        self.path = directory / "state.safetensors"
+        self.parts: list[tuple[int, str, Any]] = []
+        """Number and checksum of each part that counts, and what its writer says of it."""
 
-    def save(self, training: Any, about: Mapping[str, Any]) -> None:
-        """Write the state of a training, and with it what `about` says of the run."""
+    def save(
+        self,
+        state: Mapping[str, Array],
+        about: Mapping[str, Any],
+        part: Mapping[str, Array] = {},
+        part_about: Any = None,
+        counts: Callable[[Any], bool] = lambda part_about: True,
+    ) -> None:
+        """Write a part, and then the state with what `about` says of the run."""
         self._directory.mkdir(exist_ok=True)
-        if training.buffer is not None:
-            self._save_part(training.buffer)
-        words = json.dumps({**about, "parts": self._parts}).encode()
-        save_arrays(self._state, {**training.state(), "about": np.frombuffer(words, np.uint8)})
-        kept = {self._part(number) for number, _, _ in self._parts}
+        if part:
+            number = self.parts[-1][0] + 1 if self.parts else 1
+            digest = save_arrays(self._part(number), part)
+            self.parts = [one for one in self.parts if counts(one[2])]
+            self.parts.append((number, digest, part_about))
+        words = json.dumps({**about, "parts": self.parts}).encode()
+        save_arrays(self.path, {**state, "about": np.frombuffer(words, np.uint8)})
+        kept = {self._part(number) for number, _, _ in self.parts}
         for path in self._directory.glob("part-*.safetensors"):
             if path not in kept:
                 path.unlink()
 
-    def load(self, training: Any) -> dict[str, Any]:
-        """Bring a new training to the newest state; return what was said of the run, if any."""
-        if not self._state.exists():
-            return {}
-        state = load_arrays(self._state)
+    def load(self) -> tuple[dict[str, Array], dict[str, Any], list[dict[str, Array]]] | None:
+        """Return the newest state, what was said of the run, and the parts; None without one."""
+        if not self.path.exists():
+            return None
+        state = load_arrays(self.path)
         try:
             about: dict[str, Any] = json.loads(state.pop("about").tobytes())
-            self._parts = [(number, digest, ends) for number, digest, ends in about.pop("parts")]
-            parts = [load_arrays(self._part(n), digest) for n, digest, _ in self._parts]
+            self.parts = [(number, digest, said) for number, digest, said in about.pop("parts")]
+        except (KeyError, ValueError, TypeError, AttributeError):
+            raise HyqError(f"{self.path} is damaged: it is not the state of a run") from None
+        return state, about, [load_arrays(self._part(n), digest) for n, digest, _ in self.parts]
+
+    def _part(self, number: int) -> Path:
+        return self._directory / f"part-{number:05d}.safetensors"
+
+
+class TrainingCheckpoint:
+    """Checkpoints of a deep run: each part holds what its ring of experience took in since."""
+
+    def __init__(self, directory: Path) -> None:
+        self._checkpoint = Checkpoint(directory)
+
+    def save(self, training: Any, about: Mapping[str, Any]) -> None:
+        """Write the state of a training, and with it what `about` says of the run."""
+        buffer, parts = training.buffer, self._checkpoint.parts
+        if buffer is None:
+            self._checkpoint.save(training.state(), about)
+            return
+        since = np.array(parts[-1][2] if parts else [0] * buffer.num_envs)
+        oldest = buffer.written - buffer.length
+        self._checkpoint.save(
+            training.state(),
+            about,
+            buffer.export(since),
+            buffer.written.tolist(),
+            # The ring has overwritten the other parts.
+            lambda ends: bool((np.array(ends) > oldest).any()),
+        )
+
+    def load(self, training: Any) -> dict[str, Any]:
+        """Bring a new training to the newest state; return what was said of the run, if any."""
+        if (saved := self._checkpoint.load()) is None:
+            return {}
+        state, about, parts = saved
+        try:
             if parts:
                 # What came before the first part that counts has been overwritten.
                 training.buffer.written = parts[0]["first"].copy()
             for part in parts:
                 training.buffer.load(part)
             training.load_state(state)
-        except (KeyError, ValueError, IndexError, RuntimeError, TypeError) as error:
+        except (KeyError, ValueError, IndexError, RuntimeError, TypeError, AttributeError) as error:
             raise HyqError(
-                f"{self._state} is of another configuration: resume it with its own ({error!r})"
+                f"{self._checkpoint.path} is of another configuration: resume it with its own "
+                f"({error!r})"
             ) from None
         return about
-
-    def _save_part(self, buffer: ReplayBuffer) -> None:
-        number = self._parts[-1][0] + 1 if self._parts else 1
-        since = self._parts[-1][2] if self._parts else [0] * buffer.num_envs
-        digest = save_arrays(self._part(number), buffer.export(np.array(since)))
-        oldest = buffer.written - buffer.length
-        self._parts = [part for part in self._parts if (np.array(part[2]) > oldest).any()]
-        self._parts.append((number, digest, buffer.written.tolist()))
-
-    @property
-    def _state(self) -> Path:
-        return self._directory / "state.safetensors"
-
-    def _part(self, number: int) -> Path:
-        return self._directory / f"part-{number:05d}.safetensors"
 
 
 def about_run(directory: Path) -> dict[str, Any]:
     """Return what was said of the run when its newest checkpoint was saved."""
-    saved = load_arrays(directory / "state.safetensors")
-    about: dict[str, Any] = json.loads(saved["about"].tobytes())
-    return about
+    saved = Checkpoint(directory).load()
+    return saved[1] if saved else {}

@@ -11,11 +11,12 @@ import threading
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from multiprocessing import get_context
+from multiprocessing.connection import wait
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, Literal
 
@@ -73,6 +74,11 @@ class SuiteDirectory:
         path = self.failure_path(spec)
         return path.read_text() if path.exists() else None
 
+    def fail(self, spec: Run, reason: str) -> None:
+        """Keep the error that a run ended with."""
+        self.failure_path(spec).parent.mkdir(exist_ok=True)
+        write_bytes(self.failure_path(spec), reason.encode())
+
     def progress(self, spec: Run) -> dict[str, Any] | None:
         """Return the newest record of a run under way."""
         rows = RunDirectory(self.run_path(spec)).rows
@@ -103,56 +109,68 @@ def pending(directory: SuiteDirectory, suite: Suite, retry: bool) -> list[Run]:
 
 
 def launch(
-    directory: SuiteDirectory, todo: Sequence[Run], workers: int, beat: float = 0.5
+    directory: SuiteDirectory, todo: Sequence[Run], pool: Any, beat: float = 0.5
 ) -> Iterator[Event | None]:
-    """Run everything on so many processes; yield what happened, or None at every beat.
+    """Run everything in a pool, `Processes` or a cluster; yield what happened, or None at a beat.
 
-    A dead worker takes its whole pool with it, so each has a pool to itself: a run that kills its
-    worker costs the others nothing.
+    How a run ended stands in its directory. One that left neither result nor error was lost.
     """
-    waiting = list(reversed(todo))
-    losses: Counter[str] = Counter()
-    idle = [_worker() for _ in range(workers)]
-    under_way: dict[Future[Outcome], tuple[Run, ProcessPoolExecutor]] = {}
-    try:
+    waiting, losses = list(reversed(todo)), Counter[str]()
+    under_way: dict[Any, Run] = {}
+    with closing(pool):
         while waiting or under_way:
-            while waiting and idle:
-                worker = idle.pop()
-                try:
-                    future = worker.submit(execute, directory.path, waiting[-1])
-                except BrokenProcessPool:  # it died while it had nothing to do
-                    idle.append(_worker())
-                else:
-                    under_way[future] = waiting.pop(), worker
-            done, _ = wait(under_way, timeout=beat, return_when=FIRST_COMPLETED)
-            if not done:
+            while waiting and len(under_way) < pool.size:
+                run = waiting.pop()
+                under_way[pool.start(run)] = run
+            ended = pool.ended(under_way.keys(), beat)
+            if not ended:
                 yield None
-            for future in done:
-                run, worker = under_way.pop(future)
-                try:
-                    outcome = future.result()
-                except BrokenProcessPool:
-                    worker = _worker()
-                    losses[run.id] += 1
-                    outcome = "lost" if losses[run.id] <= MOST_LOSSES else "failed"
-                    if outcome == "lost":
+            for task in ended:
+                run = under_way.pop(task)
+                losses[run.id] += 1
+                if directory.summary(run) is None and directory.failure(run) is None:
+                    if losses[run.id] <= MOST_LOSSES:
                         waiting.append(run)
-                    else:
-                        _record_failure(directory, run, "its worker died again and again")
-                idle.append(worker)
-                yield Event(run, outcome)
-    finally:
-        for worker in (*idle, *(worker for _, worker in under_way.values())):
-            for process in list((worker._processes or {}).values()):
-                process.terminate()
-            worker.shutdown(wait=True, cancel_futures=True)
+                        yield Event(run, "lost")
+                        continue
+                    directory.fail(run, "its worker died again and again")
+                yield Event(run, "finished" if directory.summary(run) else "failed")
 
 
-def execute(path: Path, spec: Run, after_each: Callable[[], None] = lambda: None) -> Outcome:
+class Processes:
+    """A process for each run: one that dies costs the others nothing."""
+
+    def __init__(self, path: Path, size: int) -> None:
+        self.path, self.size = path, size
+        self._running: dict[int, BaseProcess] = {}
+
+    def start(self, run: Run) -> int:
+        """Begin a run in a process of its own."""
+        target = get_context("spawn").Process(target=_work, args=(os.getpid(), self.path, run))
+        target.start()
+        self._running[target.sentinel] = target
+        return target.sentinel
+
+    def ended(self, tasks: Collection[int], beat: float) -> Collection[int]:
+        """Wait for processes to end."""
+        ended = [one for one in wait(tasks, beat) if isinstance(one, int)]
+        for one in ended:
+            self._running.pop(one).join()
+        return ended
+
+    def close(self) -> None:
+        """Ask what is under way to end, with a checkpoint where there can be one."""
+        for process in self._running.values():
+            process.terminate()
+        for process in self._running.values():
+            process.join()
+
+
+def execute(path: Path, spec: Run, after_each: Callable[[], None] = lambda: None) -> None:
     """Start or resume one run, to its end; called in a worker."""
     directory = SuiteDirectory(path)
     if directory.summary(spec):  # by a worker that died before it could say so
-        return "finished"
+        return
     out = directory.run_path(spec)
     try:
         steps: Iterator[Progress]
@@ -164,25 +182,11 @@ def execute(path: Path, spec: Run, after_each: Callable[[], None] = lambda: None
             after_each()
     except Exception as error:  # a failed run must not end the suite, and is shown by name
         reason = str(error) if isinstance(error, HyqError) else traceback.format_exc()
-        _record_failure(directory, spec, reason)
-        return "failed"
-    return "finished"
+        directory.fail(spec, reason)
 
 
-def _record_failure(directory: SuiteDirectory, spec: Run, reason: str) -> None:
-    path = directory.failure_path(spec)
-    path.parent.mkdir(exist_ok=True)
-    write_bytes(path, reason.encode())
-
-
-def _worker() -> ProcessPoolExecutor:
-    return ProcessPoolExecutor(
-        1, mp_context=get_context("spawn"), initializer=_begin_worker, initargs=(os.getpid(),)
-    )
-
-
-def _begin_worker(parent: int) -> None:
-    """End this worker when its parent is killed, so that a suite started again finds no rival."""
+def _work(parent: int, path: Path, spec: Run) -> None:
+    """Execute a run, and end when the parent is killed: a suite started again finds no rival."""
 
     def watch() -> None:
         while os.getppid() == parent:
@@ -191,3 +195,5 @@ def _begin_worker(parent: int) -> None:
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
     threading.Thread(target=watch, daemon=True).start()
+    with suppress(KeyboardInterrupt):
+        execute(path, spec)

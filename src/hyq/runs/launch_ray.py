@@ -5,8 +5,9 @@ beside the suite's directory, so that records stream in and, when a worker dies,
 task fetches the posted checkpoint and continues from it on whatever machine is free.
 """
 
+import math
 import tempfile
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from hyq.core.files import write_bytes
-from hyq.runs.launch import Event, Outcome, SuiteDirectory, execute
+from hyq.runs.launch import execute
 from hyq.runs.suites import Run
 
 Files = dict[str, bytes]
@@ -23,28 +24,27 @@ POSTED_LAST = ("state.safetensors", "summary.json")
 """Files that declare the others valid, and so must never arrive before them."""
 
 
-def launch_ray(
-    directory: SuiteDirectory, runs: Sequence[Run], address: str | None, beat: float = 0.5
-) -> Iterator[Event | None]:
-    """Run everything on the cluster at `address`, or on one started on this machine."""
-    ray.init(address=address, ignore_reinit_error=True, log_to_driver=False)
-    here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
-    mailbox = Mailbox.options(scheduling_strategy=here).remote(directory.path)  # type: ignore[attr-defined]
-    task = ray.remote(num_cpus=1, max_retries=RETRIES)(execute_remotely)
-    under_way = {task.remote(mailbox, run): run for run in runs}
-    try:
-        while under_way:
-            done, _ = ray.wait(list(under_way), timeout=beat)
-            if not done:
-                yield None
-            for reference in done:
-                run = under_way.pop(reference)
-                try:
-                    yield Event(run, ray.get(reference))
-                except ray.exceptions.RayError as error:
-                    ray.get(mailbox.post.remote({f"failures/{run.id}.txt": str(error).encode()}))
-                    yield Event(run, "failed")
-    finally:
+class Cluster:
+    """The cluster at an address, or one started on this machine."""
+
+    size = math.inf  # Ray queues what it has no core for
+
+    def __init__(self, path: Path, address: str | None) -> None:
+        ray.init(address=address, ignore_reinit_error=True, log_to_driver=False)
+        here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+        self._mailbox = Mailbox.options(scheduling_strategy=here).remote(path)  # type: ignore[attr-defined]
+        self._task = ray.remote(num_cpus=1, max_retries=RETRIES)(execute_remotely)
+
+    def start(self, run: Run) -> Any:
+        """Submit a run as a task."""
+        return self._task.remote(self._mailbox, run)
+
+    def ended(self, tasks: Collection[Any], beat: float) -> Collection[Any]:
+        """Wait for tasks to end."""
+        return ray.wait(list(tasks), timeout=beat)[0]
+
+    def close(self) -> None:
+        """Leave the cluster, or end the one that was started."""
         ray.shutdown()
 
 
@@ -71,7 +71,7 @@ class Mailbox:
             (self._path / name).unlink(missing_ok=True)
 
 
-def execute_remotely(mailbox: Any, spec: Run) -> Outcome:
+def execute_remotely(mailbox: Any, spec: Run) -> None:
     """Run or resume one spec in a scratch directory, posting what changes."""
     with tempfile.TemporaryDirectory() as scratch:
         root = Path(scratch)
@@ -90,6 +90,5 @@ def execute_remotely(mailbox: Any, spec: Run) -> Outcome:
             posted.clear()
             posted.update(stamps)
 
-        outcome = execute(root, spec, after_each=post_changes)
+        execute(root, spec, after_each=post_changes)
         post_changes()
-        return outcome

@@ -12,7 +12,7 @@ from hyq.core.seeding import Streams
 from hyq.data.dataset import Dataset
 from hyq.envs.combination_lock import BAD, CombinationLockVector, lock_parameters
 from hyq.fqi.rollout import Policy, lockstep
-from hyq.runs.checkpoint import load_state, save_state
+from hyq.runs.checkpoint import Checkpoint
 from hyq.runs.lock_algorithms import build
 from hyq.runs.lock_spec import LockRun
 from hyq.runs.records import Progress, RunDirectory, describe
@@ -57,7 +57,11 @@ def _run(
     env = CombinationLockVector(spec.m_on, **lock_parameters(spec.lock))
     enough = SOLVED_SHARE * spec.lock.optimal_return
     with directory.only_writer():
-        saved, earlier = load_state(directory.checkpoint, algorithm) or (None, 0.0)
+        checkpoint = Checkpoint(directory.checkpoint)
+        saved, earlier = None, 0.0
+        if (found := checkpoint.load()) is not None:
+            replaced, about, additions = found
+            saved, earlier = algorithm.restore(replaced, additions), about["elapsed"]
         for step in algorithm.run(env, dataset, Streams(spec.seed), saved):
             episodes, at = spec.evaluation_episodes, step.iteration
             mean_return, depth = evaluate(step.policy, spec, episodes, at)
@@ -93,7 +97,7 @@ def _run(
                 }
                 directory.finish(summary, snapshot)
             else:
-                save_state(directory.checkpoint, snapshot, step.iteration, elapsed)
+                checkpoint.save(snapshot.replaced, {"elapsed": elapsed}, snapshot.appended)
             yield Progress(row, summary)
             if summary:
                 return
