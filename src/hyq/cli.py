@@ -33,6 +33,7 @@ SUBCOMMANDS = {
     "video": "hyq.commands.video:video",
     "report suite": "hyq.commands.report:report_suite",
     "report": "hyq.commands.report:report",
+    "data import": "hyq.commands.data_import:data_import",
     "data make lock": "hyq.commands.data_make:data_make_lock",
     "data make": "hyq.commands.data_make:data_make",
     "data export montezuma": "hyq.commands.data_make:data_export_montezuma",

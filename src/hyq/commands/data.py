@@ -24,7 +24,7 @@ def data_show(path: Annotated[Path, tyro.conf.Positional]) -> None:
     first, last = dataset.timestep, dataset.timestep + dataset.length
     table = Table("", "", title=str(path), title_justify="left", show_header=False)
     table.columns[1].overflow = "fold"  # a hash is shown whole
-    about = dict(dataset.provenance)
+    about = {name: one for name, one in dataset.provenance.items() if name != "imported"}
     for name in ("observation_space", "action_space"):
         if name in about:
             about[name] = space_from_json(about[name])

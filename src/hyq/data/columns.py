@@ -1,6 +1,7 @@
 """Columns of offline data: checked, hashed, written and read back without ever unpickling."""
 
 import hashlib
+import mmap
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from hyq.core.errors import HyqError
-from hyq.core.files import file_digest, new_directory, read_json, write_json
+from hyq.core.files import file_digest, read_json, write_json
 from hyq.core.types import Array, BoolArray
 from hyq.data.frames import PackedFrames, is_image
 
@@ -80,6 +81,14 @@ def blocks(column: Column, rows: int = 65536) -> Iterator[Array]:
     """Go through a column in blocks, so that what lies on disk is never read in at once."""
     for start in range(0, len(column), rows):
         yield column[start : start + rows]
+        release(column)
+
+
+def release(column: Column) -> None:
+    """Let the system take back what it holds in memory of a column that lies on disk."""
+    array = column.blob if isinstance(column, PackedFrames) else column
+    if isinstance(array, np.memmap) and hasattr(mmap, "MADV_DONTNEED"):
+        array._mmap.madvise(mmap.MADV_DONTNEED)  # type: ignore[attr-defined]
 
 
 def check_vector(name: str, column: Array) -> None:
@@ -129,16 +138,19 @@ def columns_digest(columns: Mapping[str, Column]) -> str:
     return total.hexdigest()
 
 
-def save_columns(path: Path, columns: Mapping[str, Column], manifest: Mapping[str, Any]) -> None:
-    """Write columns and a manifest with their hashes into a new directory."""
-    with new_directory(path) as draft:
-        hashes = {}
-        for name, column in columns.items():
-            for ending, array in _parts(packed(column)).items():
-                file = draft / f"{name}{ending}.npy"
+def write_columns(
+    directory: Path, columns: Mapping[str, Column], manifest: Mapping[str, Any]
+) -> None:
+    """Write columns and a manifest with their hashes into a directory that is being made."""
+    hashes = {}
+    for name, column in columns.items():
+        for ending, array in _parts(packed(column)).items():
+            file = directory / f"{name}{ending}.npy"
+            written = isinstance(array, np.memmap) and Path(str(array.filename)) == file.resolve()
+            if not written:  # into its place as it was made
                 np.save(file, np.ascontiguousarray(array), allow_pickle=False)
-                hashes[name + ending] = file_digest(file)
-        write_json(draft / "manifest.json", {"format": FORMAT, **manifest, "sha256": hashes})
+            hashes[name + ending] = file_digest(file)
+    write_json(directory / "manifest.json", {"format": FORMAT, **manifest, "sha256": hashes})
 
 
 def _parts(column: Column) -> dict[str, Array]:

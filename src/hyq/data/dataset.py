@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from hyq.core.errors import HyqError
+from hyq.core.files import new_directory
 from hyq.core.types import Array, BoolArray, FloatArray, IntArray, Transitions
 from hyq.data.columns import (
     Column,
@@ -29,8 +30,8 @@ from hyq.data.columns import (
     over_columns,
     packed,
     read_manifest,
-    save_columns,
     truth_values,
+    write_columns,
 )
 from hyq.data.layout import Rows, check_given, check_order, cut, lay_out
 from hyq.data.steps import StepView
@@ -269,6 +270,11 @@ class Dataset:
 
     def save(self, path: Path | str) -> None:
         """Write the dataset into a new directory, whole or not at all."""
+        with new_directory(Path(path)) as draft:
+            self.write(draft)
+
+    def write(self, directory: Path) -> None:
+        """Write the dataset into a directory that is being made."""
         keys = list(self.observation) if isinstance(self.observation, Mapping) else None
         manifest = {
             "episodes": self.num_episodes,
@@ -277,9 +283,11 @@ class Dataset:
             "provenance": dict(self.provenance),
         }
         # Files are numbered, because a key may be no name of a file.
-        observation = dict(zip(_files(keys), named("", self.observation).values(), strict=True))
+        observation = dict(
+            zip(observation_files(keys), named("", self.observation).values(), strict=True)
+        )
         others = {name: getattr(self, name) for name in COLUMNS}
-        save_columns(Path(path), observation | others, manifest)
+        write_columns(directory, observation | others, manifest)
 
     @classmethod
     def load(cls, path: Path | str) -> "Dataset":
@@ -287,7 +295,7 @@ class Dataset:
         directory = Path(path)
         manifest = read_manifest(directory)
         keys = manifest.get("observation_keys")
-        seen = list(load_columns(directory, _files(keys), manifest).values())
+        seen = list(load_columns(directory, observation_files(keys), manifest).values())
         observation: Observation = seen[0] if keys is None else dict(zip(keys, seen, strict=True))
         columns: dict[str, Any] = load_columns(directory, COLUMNS, manifest)
         return cls(observation, **columns, provenance=manifest["provenance"])
@@ -323,6 +331,6 @@ def _other_columns(episode: Episode) -> dict[str, Array]:
     }
 
 
-def _files(keys: list[str] | None) -> list[str]:
+def observation_files(keys: list[str] | None) -> list[str]:
     """Return the names under which the columns of an observation are saved."""
     return ["observation"] if keys is None else [f"observation-{i}" for i in range(len(keys))]

@@ -1,16 +1,22 @@
-"""Export of a dataset to Minari, so that other libraries can read it."""
+"""Datasets of Minari: from it and to it, without loss."""
 
 import json
+import re
 import warnings
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 
 from hyq.core.errors import HyqError
+from hyq.core.trees import tree_map, without_tuples
 from hyq.data.columns import over_columns
 from hyq.data.dataset import Dataset, Episode
 from hyq.data.fits import check_fits
+from hyq.data.importing.formats import reading
+from hyq.envs.spaces import space_to_json
 
 
 def export_minari(
@@ -51,6 +57,56 @@ def export_minari(
             )
         except ValueError as error:
             raise HyqError(f"Minari cannot take {dataset_id!r}: {error}") from None
+
+
+def is_minari(name: str) -> bool:
+    """Tell whether a name is that of a Minari dataset on this machine, or its directory."""
+    try:
+        from minari.storage import get_dataset_path  # noqa: PLC0415
+    except ImportError:
+        return False
+    path = Path(name)
+    if path.is_dir():
+        return (path / "data" / "metadata.json").is_file()
+    if not re.fullmatch(r"([\w./-]+/)?[\w-]+-v\d+", name):
+        return False
+    return (get_dataset_path(name) / "data").is_dir()
+
+
+def import_minari(source: Any) -> Dataset:
+    """Read a Minari dataset, by its id, its directory or as it was loaded."""
+    import minari  # noqa: PLC0415
+
+    if isinstance(source, str):
+        with reading(source):
+            path = Path(source)
+            is_path = path.is_dir()
+            source = minari.MinariDataset(path / "data") if is_path else minari.load_dataset(source)
+    spec = source.spec
+    with reading(spec.dataset_id):
+        env = None if spec.env_spec is None else json.loads(spec.env_spec.to_json())
+        about = {
+            "minari": spec.dataset_id,
+            "environment": None if env is None else env["id"],
+            "environment_spec": env,
+            "observation_space": space_to_json(source.observation_space),
+            "action_space": space_to_json(source.action_space),
+        }
+        return Dataset.of(
+            (_episode(one) for one in source.iterate_episodes()),
+            {name: value for name, value in about.items() if value is not None},
+        )
+
+
+def _episode(one: Any) -> Episode:
+    lost = one.infos.get("life_lost") if isinstance(one.infos, Mapping) else None
+    return Episode(
+        tree_map(np.asarray, without_tuples(one.observations)),
+        np.asarray(one.actions),
+        np.asarray(one.rewards),
+        bool(one.terminations[-1]),
+        None if lost is None else np.asarray(lost)[1:].astype(np.bool_),
+    )
 
 
 def _columns(episode: Episode, space: gym.Space[Any]) -> dict[str, Any]:

@@ -2,12 +2,17 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from glob import has_magic
 from pathlib import Path
+from typing import Any
 
 from hyq.core.errors import HyqError, MisfitError
 from hyq.core.files import read_json
 from hyq.data.dataset import Dataset
+from hyq.data.importing.assemble import Named, import_tables
+from hyq.data.importing.order import Rules
+from hyq.data.minari import import_minari, is_minari
 from hyq.experts import montezuma_data
 from hyq.experts.montezuma_data import EXPERT_PERCENT
 from hyq.experts.scripted import PROBLEMS, scripted_dataset
@@ -66,22 +71,60 @@ def _wrappers_of(data: Dataset | Path | str | None) -> Sequence[str] | None:
     return found
 
 
-def load(path_or_name: Path | str, seed: int = 0) -> Dataset:
-    """Open a saved dataset, or one that has a name (see 'hyq data list').
+def load(source: Any, seed: int = 0, *, episodes_per_file: bool = False, **options: Any) -> Dataset:
+    """Load data: files in any format, a data frame, arrays, a saved dataset, or one with a name.
 
-    Scripted ones are made anew from the seed.
+    Args:
+        source: CSV, Parquet, JSON lines, NPZ or HDF5 files by name, pattern, folder or in a list; a
+            pandas or polars frame or an Arrow table; a Minari dataset or its id; a dictionary of
+            arrays; the directory of a saved dataset; or a name of 'hyq data list'.
+        seed: Of named datasets that are made anew.
+        episodes_per_file: Whether each file numbers its episodes anew.
+        options: Columns that are not found by their name (observation, action, reward,
+            next_observation, terminated, truncated, episode, time), and what to do about what is
+            wrong with rows (gaps, jumps, after_end, duplicates, both_ends, open_ends, missing,
+            order): see docs/your_data.md.
     """
-    name = str(path_or_name)
+    known = {part.name for kind in (Named, Rules) for part in fields(kind)}
+    unknown = sorted(options.keys() - known)
+    if unknown:
+        raise HyqError(f"load has no option {unknown[0]!r}: there are {', '.join(sorted(known))}")
+    found = None
+    if isinstance(source, Path | str):
+        found = _named(str(source), seed)
+    elif hasattr(source, "iterate_episodes"):
+        found = import_minari(source)
+    if found is None:
+        rules = {part.name for part in fields(Rules)}
+        return import_tables(
+            source,
+            columns=Named(**{k: v for k, v in options.items() if k not in rules}),
+            rules=Rules(**{k: v for k, v in options.items() if k in rules}),
+            episodes_per_file=episodes_per_file,
+        ).dataset
+    if options or episodes_per_file:
+        raise HyqError(f"{source} has no columns to choose from: leave the options out")
+    return found
+
+
+def _named(name: str, seed: int) -> Dataset | None:
+    """Load what is a dataset already; None for files."""
     problem, _, quality = name.partition("/")
     if problem in PROBLEMS and quality in RANDOM_SHARES:
         return make_scripted(name, seed)
     if problem == "montezuma" and quality in EXPERT_PERCENT:
         return montezuma_data.load(name)
-    if not Path(name).exists():
+    path = Path(name)
+    if (path / "manifest.json").exists():
+        return Dataset.load(path)
+    if is_minari(name):
+        return import_minari(name)
+    if not path.exists() and not has_magic(name):
         raise HyqError(
-            f"no dataset {name!r}: give a directory, or one of {', '.join(described_names())}"
+            f"no dataset {name!r}: give a directory, files, or one of "
+            f"{', '.join(described_names())}"
         )
-    return Dataset.load(name)
+    return None
 
 
 def make_scripted(name: str, seed: int) -> Dataset:

@@ -1,0 +1,404 @@
+"""From rows in any order to whole episodes: what is wrong is found, and mended by a named rule."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+
+from hyq.core.errors import HyqError
+from hyq.core.types import Array, BoolArray, FloatArray, IntArray
+
+GAP = 1.5
+"""A gap is a step in time of more than so many usual ones."""
+DOUBTFUL = 0.2
+"""Share of broken steps beyond which the columns mean something else than they seem to."""
+SHUFFLED = 0.6
+"""Rows that follow one another are nearer than rows at random in more than this share of cases."""
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What to do about what is wrong with rows. None decides where there is no doubt, or raises."""
+
+    gaps: Literal["split", "drop", "raise", "ignore"] | None = None
+    """Steps missing within an episode: split it there, drop it, or let time only give the order."""
+    jumps: Literal["split", "drop", "raise"] | None = None
+    """Rows whose observation is not the next_observation of the row before them."""
+    after_end: Literal["split", "drop", "raise"] = "split"
+    """Episodes with rows after their end."""
+    duplicates: Literal["drop", "first", "raise"] = "drop"
+    """Rows of one episode and time: drop exact copies, or keep the first of any."""
+    both_ends: Literal["terminated", "truncated", "raise"] | None = None
+    """Rows that are both. None takes an old `done` as truncated, anything else as terminated."""
+    open_ends: Literal["truncate", "terminate", "drop", "raise"] | None = None
+    """Episodes whose last row is no end."""
+    missing: Literal["raise", "drop"] = "raise"
+    """Rows with a value missing."""
+    order: Literal["check", "as-is"] = "check"
+    """Whether rows that say neither episode nor time are tested for following one another."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something that was wrong with the rows."""
+
+    what: str
+    count: int
+    where: str
+    """File and row of the first."""
+    done: str
+    """What was done about it."""
+
+    def __str__(self) -> str:
+        return f"{self.count:,} {self.what}, first in {self.where}: {self.done}"
+
+
+@dataclass
+class Log:
+    """What of each row decides about order and wholeness, in the order of the files."""
+
+    terminated: BoolArray
+    truncated: BoolArray
+    episode: IntArray | None
+    """Numbered in ascending order."""
+    time: Array | None
+    continues: tuple[IntArray, IntArray] | None
+    """Fingerprints of the observation and the next one, where rows have both."""
+    dropped: BoolArray | None
+    """Rows that are left out."""
+    files: Sequence[str]
+    ends: IntArray
+    """How many rows there are up to the end of each file."""
+
+    def where(self, row: int) -> str:
+        """Say which row of which file it is, counted from 1 after any header."""
+        file = int(np.searchsorted(self.ends, row, side="right"))
+        return f"{self.files[file]} row {row - (self.ends[file - 1] if file else 0) + 1:,}"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Where each row belongs."""
+
+    slot: IntArray
+    """The place of each row's observation, of all episodes laid end to end; -1 for none."""
+    length: IntArray
+    terminated: BoolArray
+    timestep: IntArray
+    findings: list[Finding] = field(default_factory=list)
+
+
+class Arrangement:
+    """Sorts rows and cuts them into episodes."""
+
+    def __init__(self, log: Log, rules: Rules, with_next: bool, done_is_over: bool) -> None:
+        self._log, self._rules, self._with_next = log, rules, with_next
+        self._done_is_over = done_is_over
+        self._findings: list[Finding] = []
+        self._order: IntArray | None = None
+
+    def plan(self, same: Callable[[IntArray, IntArray], BoolArray]) -> Plan:
+        """Arrange the rows; `same` tells which of two rows are copies."""
+        log, rules = self._log, self._rules
+        self._sort()
+        self._drop_copies(same)
+        terminated, truncated = self._taken(log.terminated), self._taken(log.truncated)
+        terminated, truncated = self._one_end(terminated, truncated)
+        over = terminated | truncated
+        start = self._starts(over)
+        cut = np.zeros_like(start)
+        cut[1:] = ~start[1:] & over[:-1]
+        bad = start.copy()  # episodes to drop are named by any of their rows
+        bad[:] = False
+        self._mend("rows after the end of their episode", cut, rules.after_end, start, bad)
+        for what, found, rule in self._breaks(start | cut):
+            self._mend(what, found, rule, start, bad)
+            if rule != "ignore":
+                cut |= found
+        return self._laid_out(start, cut, terminated, over, bad)
+
+    def _taken(self, column: Any) -> Any:
+        return column if self._order is None else column[self._order]
+
+    def _where(self, index: int) -> str:
+        return self._log.where(index if self._order is None else int(self._order[index]))
+
+    def _found(self, what: str, rows: BoolArray, done: str) -> None:
+        self._findings.append(Finding(what, int(rows.sum()), self._where(int(rows.argmax())), done))
+
+    def _raise(self, what: str, rows: BoolArray, remedy: str) -> None:
+        raise HyqError(
+            f"{int(rows.sum()):,} {what}, first in {self._where(int(rows.argmax()))}: {remedy}"
+        )
+
+    def _sort(self) -> None:
+        log = self._log
+        kept = (
+            None if log.dropped is None or not log.dropped.any() else np.flatnonzero(~log.dropped)
+        )
+        keys = [column for column in (log.time, log.episode) if column is not None]
+        if log.episode is None:  # time starts again in every episode, so rows stay where they are
+            keys = []
+        if kept is not None:
+            keys = [key[kept] for key in keys]
+        self._order = kept
+        if keys and not _ascending(keys):
+            order = np.lexsort(keys)
+            self._order = order if kept is None else kept[order]
+        if kept is not None:
+            assert log.dropped is not None
+            self._findings.append(
+                Finding(
+                    "rows with a value missing",
+                    int(log.dropped.sum()),
+                    log.where(int(log.dropped.argmax())),
+                    "dropped (missing='drop')",
+                )
+            )
+
+    def _drop_copies(self, same: Callable[[IntArray, IntArray], BoolArray]) -> None:
+        log, rule = self._log, self._rules.duplicates
+        if log.episode is None or log.time is None:
+            return
+        episode, time = self._taken(log.episode), self._taken(log.time)
+        again = np.zeros(len(time), np.bool_)
+        again[1:] = (episode[1:] == episode[:-1]) & (time[1:] == time[:-1])
+        if not again.any():
+            return
+        order = np.arange(len(log.time)) if self._order is None else self._order
+        what = "rows have the episode and time of another"
+        if rule == "raise":
+            self._raise(what, again, "remove them, or take duplicates='drop'")
+        if rule == "drop":
+            second = np.flatnonzero(again)
+            differ = ~same(order[second - 1], order[second])
+            if differ.any():
+                other = np.zeros_like(again)
+                other[second[differ]] = True
+                one = self._where(int(other.argmax()) - 1)
+                self._raise(
+                    f"{what} and other contents",
+                    other,
+                    f"it contradicts {one}. Give each file's episodes ids of their own with "
+                    "episodes_per_file, or keep the first of each with duplicates='first'",
+                )
+        self._found(what, again, f"dropped (duplicates='{rule}')")
+        self._order = order[~again]
+
+    def _one_end(self, terminated: BoolArray, truncated: BoolArray) -> tuple[BoolArray, BoolArray]:
+        both = terminated & truncated
+        if not both.any():
+            return terminated, truncated
+        rule = self._rules.both_ends or ("truncated" if self._done_is_over else "terminated")
+        what = "rows are both terminated and truncated"
+        if rule == "raise":
+            self._raise(what, both, "correct them, or say what they are with both_ends")
+        self._found(what, both, f"taken as {rule} (both_ends='{rule}')")
+        if rule == "truncated":
+            return terminated & ~both, truncated
+        return terminated, truncated & ~both
+
+    def _starts(self, over: BoolArray) -> BoolArray:
+        """Tell which rows begin an episode, as far as the columns say so."""
+        log = self._log
+        start = np.zeros(len(over), np.bool_)
+        start[:1] = True
+        if log.episode is not None:
+            episode = self._taken(log.episode)
+            start[1:] |= episode[1:] != episode[:-1]
+            return start
+        start[1:] |= over[:-1]
+        firsts = log.ends[:-1]
+        start[firsts if self._order is None else np.searchsorted(self._order, firsts)] |= True
+        if log.time is not None:
+            time = self._taken(log.time)
+            start[1:] |= time[1:] <= time[:-1]
+        return start
+
+    def _breaks(self, start: BoolArray) -> Sequence[tuple[str, BoolArray, str]]:
+        """Find steps that are no steps: what to call them, where, and the rule for them."""
+        log, rules, found = self._log, self._rules, []
+        inner, gap = ~start[1:], np.zeros_like(start)
+        if log.time is not None:
+            step = np.diff(self._taken(log.time))
+            usual = _usual(step[inner])
+            gap[1:] = inner & (step > GAP * usual)
+            found.append(("gaps in time", gap, rules.gaps, "'ignore' if time only gives the order"))
+        if log.continues is not None:
+            here, there = (self._taken(one) for one in log.continues)
+            jump = np.zeros_like(start)
+            jump[1:] = inner & ~gap[1:] & (there[:-1] != here[1:])
+            known = log.time is not None or log.episode is not None
+            remedy = "'split' if rows need not follow one another"
+            found.append(("rows do not continue the row before them", jump, rules.jumps, remedy))
+            if not known and rules.jumps is None and jump.sum() > (1 - DOUBTFUL) * inner.sum():
+                found[-1] = (*found[-1][:2], "split", "")  # transitions in any order
+        sure = []
+        for what, rows, rule, remedy in found:
+            if rule is None and rows.sum() > DOUBTFUL * max(int(inner.sum()), 5):
+                name = what.split()[0] if what.startswith("gaps") else "jumps"
+                self._raise(
+                    what,
+                    rows,
+                    f"these are too many to be mistakes, say what they are with {name}={remedy}",
+                )
+            sure.append((what, rows, rule or "split"))
+        return sure
+
+    def _mend(
+        self, what: str, rows: BoolArray, rule: str, start: BoolArray, bad: BoolArray
+    ) -> None:
+        if not rows.any() or rule == "ignore":
+            return
+        if rule == "raise":
+            self._raise(what, rows, "correct them, or let episodes be split there")
+        if rule == "drop":
+            group = np.cumsum(start) - 1
+            whole = np.zeros(int(group[-1]) + 1, np.bool_)
+            whole[group[rows]] = True
+            bad |= whole[group]
+        done = "episodes split there" if rule == "split" else "their episodes dropped"
+        self._found(what, rows, done)
+
+    def _laid_out(
+        self,
+        start: BoolArray,
+        cut: BoolArray,
+        terminated: BoolArray,
+        over: BoolArray,
+        bad: BoolArray,
+    ) -> Plan:
+        rules = self._rules
+        first = np.flatnonzero(start | cut)
+        rows = np.diff(first, append=len(start))
+        last = first + rows - 1
+        ended, kept = terminated[last], ~bad[first]
+        is_last = np.zeros_like(start)  # of an episode that just stops, rather than being split
+        is_last[last] = True
+        is_last[:-1] &= start[1:]
+        is_open = is_last & ~over & ~bad
+        if is_open.any():
+            what, rule = "episodes stop without an end", rules.open_ends
+            if rule == "raise" or (rule is None and not over.any()):
+                self._raise(
+                    what,
+                    is_open,
+                    "name the column that says how they end, or say it with open_ends "
+                    "('truncate', 'terminate' or 'drop')",
+                )
+            rule = rule or "truncate"
+            self._found(what, is_open, f"open_ends='{rule}'")
+            if rule == "terminate":
+                ended |= is_open[last]
+            if rule == "drop":
+                kept &= ~is_open[last]
+        # Where it is not known what a truncated episode led to, its last row only shows that.
+        length = rows - (~ended & (not self._with_next))
+        alone = kept & (length == 0)
+        if alone.any():
+            lonely = np.zeros_like(start)
+            lonely[first[alone]] = True
+            self._found(
+                "rows are followed by none and do not say where they led", lonely, "dropped"
+            )
+        kept &= length > 0
+        if not kept.any():
+            raise HyqError("no transition is left: every row was dropped or leads nowhere")
+        return Plan(
+            self._slots(first, rows, kept, length),
+            length[kept],
+            ended[kept],
+            self._timesteps(start, first)[kept],
+            self._findings,
+        )
+
+    def _slots(
+        self, first: IntArray, rows: IntArray, kept: BoolArray, length: IntArray
+    ) -> IntArray:
+        total = len(self._log.terminated)
+        kind = np.int32 if total + len(first) < 2**31 else np.int64
+        room = np.where(kept, length + 1, 0)
+        shift = np.where(kept, np.cumsum(room) - room - first, 0)
+        slot = np.arange(rows.sum(), dtype=kind)
+        slot += np.repeat(shift.astype(kind), rows)
+        if not kept.all():
+            slot[np.repeat(~kept, rows)] = -1
+        if self._order is None:
+            return np.asarray(slot)
+        placed = np.full(total, -1, kind)
+        placed[self._order] = slot
+        return placed
+
+    def _timesteps(self, start: BoolArray, first: IntArray) -> IntArray:
+        """Return at which step of its episode each piece begins."""
+        group = np.cumsum(start[first]) - 1
+        begins = np.flatnonzero(start)
+        if self._log.time is None:
+            return first - begins[group]
+        time = self._taken(self._log.time)
+        usual = _usual(np.diff(time)[~start[1:]])
+        base = time[begins]
+        values, counts = np.unique(base, return_counts=True)
+        common = values[counts.argmax()]
+        if counts.max() > len(base) / 2 and common == values[0]:
+            late = np.zeros_like(start)
+            late[begins[base > common]] = True
+            if late.any():
+                self._found("episodes begin late", late, "kept, with the time they begin at")
+            base = np.full_like(base, common)
+        return np.rint((time[first] - base[group]) / usual).astype(np.int64)
+
+
+def _ascending(keys: Sequence[Array]) -> bool:
+    """Tell whether rows are sorted by the last key, and where it is equal by the first."""
+    *minor, major = keys
+    step = major[1:] >= major[:-1]
+    if minor:
+        step &= (minor[0][1:] >= minor[0][:-1]) | (major[1:] != major[:-1])
+    return bool(step.all())
+
+
+def _usual(step: Array) -> float:
+    """Return the usual step in time; of whole numbers the most frequent."""
+    some = step[:: max(1, len(step) // 1_000_000)]
+    some = some[some > 0]
+    if not len(some):
+        return 1.0
+    if some.dtype.kind in "iu":
+        values, counts = np.unique(some, return_counts=True)
+        if counts.max() > len(some) / 2:
+            return float(values[counts.argmax()])
+    return float(np.median(some))
+
+
+def doubt(rows: FloatArray, start: BoolArray) -> str | None:
+    """Say why rows may not follow one another, from their observations and where episodes begin.
+
+    Rows in time are nearer to the row before them than to one at random, and none but an episode's
+    first jumps into the midst of the first observations.
+    """
+    spread = rows.std(axis=0)
+    scaled = rows / np.where(spread > 0, spread, 1.0)
+    other = np.random.default_rng(0).permutation(len(rows) - 1)
+    step = np.square(scaled[1:] - scaled[:-1]).mean(axis=1)
+    chance = np.square(scaled[1:] - scaled[other]).mean(axis=1)
+    inner = ~start[1:]
+    if inner.sum() < 20:
+        return None
+    nearer = (step < chance)[inner].mean() + 0.5 * (step == chance)[inner].mean()
+    if nearer < SHUFFLED:
+        return f"rows are nearer to the row before than to one at random in {nearer:.0%} of cases"
+    firsts = rows[start]
+    if len(firsts) >= 5:
+        first = ((rows >= firsts.min(axis=0)) & (rows <= firsts.max(axis=0))).all(axis=1)
+        far = step > 4 * np.quantile(step[inner], 0.95)
+        again = inner & far & first[1:] & ~first[:-1]
+        if again.any():
+            return f"{again.sum():,} rows look like the first of an episode, but follow no end"
+    return None
+
+
+def described(findings: Sequence[Finding]) -> list[dict[str, Any]]:
+    """Return findings as JSON holds them."""
+    return [asdict(one) for one in findings]
