@@ -8,7 +8,7 @@ import pytest
 from hyq.algorithms import configure
 
 ROOT = Path(__file__).parents[1]
-PAGES = ("README.md", "docs/quickstart.md", "docs/add_an_algorithm.md")
+PAGES = ("README.md", "docs/quickstart.md", "docs/your_data.md", "docs/add_an_algorithm.md")
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -1,5 +1,6 @@
 """Export to Minari: any dataset, without loss."""
 
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,9 @@ import pytest
 from hyq.core.errors import HyqError
 from hyq.data.columns import named
 from hyq.data.dataset import Dataset, Episode
-from hyq.data.minari import export_minari
+from hyq.data.minari import export_minari, import_minari
+from hyq.envs.spaces import space_from_json
+from hyq.runs.named_data import load
 
 minari = pytest.importorskip("minari")
 VECTOR = gym.spaces.Box(-np.inf, np.inf, (3,), np.float64)
@@ -50,6 +53,11 @@ def test_what_is_exported_comes_back(
 
     dataset = Dataset.of([one(4), one(2)], {"behaviour": "random"})
     exported = export_minari(dataset, "hyq/test-v0", space, actions, data_format=format_)
+    assert import_minari(exported).digest() == dataset.digest()
+    back = load("hyq/test-v0")
+    assert back.digest() == load(tmp_path / "hyq" / "test-v0").digest() == dataset.digest()
+    assert space_from_json(back.provenance["action_space"]) == actions
+    assert back.provenance["behaviour"] == "random"
     assert (exported.observation_space, exported.action_space) == (space, actions)
     for ours, theirs in zip(dataset, exported.iterate_episodes(), strict=True):
         found = theirs.observations
@@ -67,3 +75,38 @@ def test_actions_of_another_space_are_refused() -> None:
     dataset = Dataset.of([Episode(np.zeros((2, 3)), np.zeros(1, int), np.zeros(1), True)], {})
     with pytest.raises(HyqError, match="outside Discrete"):
         export_minari(dataset, "hyq/test-v0", VECTOR, gym.spaces.Discrete(2, start=1))
+
+
+def test_an_environment_spec_and_precise_rewards_survive_the_way_there_and_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
+    env = gym.make("MountainCarContinuous-v0")
+    rng = np.random.default_rng(0)
+    buffers = [
+        minari.data_collector.EpisodeBuffer(
+            observations=rng.normal(0, 0.01, (6, 2)).astype(np.float32),
+            actions=rng.uniform(-1, 1, (5, 1)).astype(np.float32),
+            rewards=rng.normal(size=5),
+            terminations=np.zeros(5, np.bool_),
+            truncations=np.arange(5) == 4,
+        )
+        for _ in range(2)
+    ]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # no author, no permalink
+        theirs = minari.create_dataset_from_buffers("car/random-v0", buffers, env=env.spec)
+    dataset = load("car/random-v0")
+    given = np.concatenate([one.rewards for one in theirs.iterate_episodes()])
+    np.testing.assert_array_equal(dataset.reward, given)
+    assert dataset.reward.dtype == given.dtype == np.float64
+    spaces = [space_from_json(dataset.provenance[f"{n}_space"]) for n in ("observation", "action")]
+    again = export_minari(dataset, "car/again-v0", *spaces)
+    assert again.spec.env_spec == theirs.spec.env_spec
+    assert (again.observation_space, again.action_space) == (
+        env.observation_space,
+        env.action_space,
+    )
+    assert import_minari(again).digest() == dataset.digest()
+    with pytest.raises(HyqError, match="no columns to choose"):
+        load("car/random-v0", reward="r")

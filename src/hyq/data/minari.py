@@ -1,9 +1,11 @@
 """Datasets of Minari: from it and to it, without loss."""
 
+import contextlib
 import json
 import re
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ import numpy as np
 
 from hyq.core.errors import HyqError
 from hyq.core.trees import tree_map, without_tuples
+from hyq.core.types import Array
 from hyq.data.columns import over_columns
 from hyq.data.dataset import Dataset, Episode
 from hyq.data.fits import check_fits
@@ -46,7 +49,7 @@ def export_minari(
         # It advises to name an author and a permalink, which an export by its user does not have.
         warnings.simplefilter("ignore", UserWarning)
         try:
-            return minari.create_dataset_from_buffers(
+            made = minari.create_dataset_from_buffers(
                 dataset_id,
                 buffers,
                 observation_space=observation_space,
@@ -57,6 +60,11 @@ def export_minari(
             )
         except ValueError as error:
             raise HyqError(f"Minari cannot take {dataset_id!r}: {error}") from None
+    if "environment_spec" in dataset.provenance:  # without making the environment
+        spec = json.dumps(dataset.provenance["environment_spec"])
+        made.storage.update_metadata({"env_spec": spec})
+        made = minari.load_dataset(dataset_id)
+    return made
 
 
 def is_minari(name: str) -> bool:
@@ -74,28 +82,30 @@ def is_minari(name: str) -> bool:
 
 
 def import_minari(source: Any) -> Dataset:
-    """Read a Minari dataset, by its id, its directory or as it was loaded."""
+    """Read a Minari dataset, by its id, its directory or as it was loaded; infos are left out."""
     import minari  # noqa: PLC0415
 
-    if isinstance(source, str):
-        with reading(source):
-            path = Path(source)
-            is_path = path.is_dir()
-            source = minari.MinariDataset(path / "data") if is_path else minari.load_dataset(source)
-    spec = source.spec
-    with reading(spec.dataset_id):
-        env = None if spec.env_spec is None else json.loads(spec.env_spec.to_json())
-        about = {
-            "minari": spec.dataset_id,
-            "environment": None if env is None else env["id"],
-            "environment_spec": env,
-            "observation_space": space_to_json(source.observation_space),
-            "action_space": space_to_json(source.action_space),
-        }
-        return Dataset.of(
-            (_episode(one) for one in source.iterate_episodes()),
-            {name: value for name, value in about.items() if value is not None},
-        )
+    with reading(str(source)):
+        if isinstance(source, str):
+            data = Path(source) / "data"
+            source = minari.MinariDataset(data) if data.is_dir() else minari.load_dataset(source)
+        about, spec = {}, source.spec.env_spec
+        with contextlib.suppress(ValueError, TypeError):  # a description may be anything
+            about = dict(json.loads(source.storage.metadata.get("description", "")))
+        about |= {"minari": source.spec.dataset_id}
+        if spec is not None:
+            about |= {"environment": spec.id, "environment_spec": json.loads(spec.to_json())}
+        for name in ("observation_space", "action_space"):
+            about[name] = space_to_json(getattr(source, name))
+        rewards: list[Array] = []
+
+        def episodes() -> Iterator[Episode]:
+            for one in source.iterate_episodes():
+                rewards.append(np.asarray(one.rewards))
+                yield _episode(one)
+
+        dataset = Dataset.of(episodes(), about)
+        return replace(dataset, reward=np.concatenate(rewards))  # as precise as they were
 
 
 def _episode(one: Any) -> Episode:

@@ -23,7 +23,8 @@ class RunSpec:
     env: str | None = None
     """Gymnasium id of the environment; `module:id` imports a module first."""
     data: str | None = None
-    """Directory of the offline data, or a named dataset (see 'hyq data list')."""
+    """Offline data: a saved dataset, files as 'hyq data import' takes them, or a name of 'hyq data
+    list'."""
     algorithm: str = "hyq"
     """What learns: see 'hyq algorithms'."""
     preset: str = "default"

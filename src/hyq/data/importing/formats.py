@@ -272,7 +272,7 @@ def _hdf5(path: Path) -> Table:
         with h5py.File(path) as file:
             for number, group in enumerate(groups or ["/"]):
                 arrays = _only_rows(arrays_in(file[group]))
-                length = min((len(a) for a in arrays.values()), default=0)
+                length = min((len(a) for a in arrays.values() if a.dtype != object), default=0)
                 for start in range(0, length, at_once):
                     rows = slice(start, min(start + at_once, length))
                     given = {
@@ -290,15 +290,16 @@ def _hdf5(path: Path) -> Table:
 
 def _only_rows(arrays: Mapping[str, Any]) -> dict[str, Any]:
     """Keep the arrays that have one entry a row: as many as there are rewards, or actions."""
-    counts = [len(a) for n, a in arrays.items() if a.ndim and re.match(r"rew|act", n.lower())]
-    many = counts[0] if counts else max((len(a) for a in arrays.values() if a.ndim), default=0)
-    return {name: a for name, a in arrays.items() if a.ndim and len(a) == many}
+    rows = {name: len(a) for name, a in arrays.items() if a.ndim and a.dtype != object}
+    counts = [many for name, many in rows.items() if re.match(r"rew|act", name.lower())]
+    many = counts[0] if counts else max(rows.values(), default=0)
+    return {name: a for name, a in arrays.items() if a.dtype == object or rows.get(name) == many}
 
 
 def _of_arrays(name: str, arrays: Mapping[str, Array]) -> Table:
     kept = _only_rows(arrays)
     schema = pa.schema([_field(key, a.dtype, a.shape[1:]) for key, a in kept.items()])
-    length = min((len(a) for a in kept.values()), default=0)
+    length = min((len(a) for a in kept.values() if a.dtype != object), default=0)
     at_once = _rows_at_once(sum(a.nbytes for a in kept.values()) / max(length, 1))
 
     def read(wanted: Sequence[str]) -> Iterator[pa.RecordBatch]:

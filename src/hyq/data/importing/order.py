@@ -320,13 +320,13 @@ class Arrangement:
         kind = np.int32 if total + len(first) < 2**31 else np.int64
         room = np.where(kept, length + 1, 0)
         shift = np.where(kept, np.cumsum(room) - room - first, 0)
-        slot = np.arange(rows.sum(), dtype=kind)
+        slot: IntArray = np.arange(rows.sum(), dtype=kind)
         slot += np.repeat(shift.astype(kind), rows)
         if not kept.all():
             slot[np.repeat(~kept, rows)] = -1
         if self._order is None:
-            return np.asarray(slot)
-        placed = np.full(total, -1, kind)
+            return slot
+        placed: IntArray = np.full(total, -1, kind)
         placed[self._order] = slot
         return placed
 
