@@ -100,8 +100,10 @@ def test_an_environment_spec_and_precise_rewards_survive_the_way_there_and_back(
     given = np.concatenate([one.rewards for one in theirs.iterate_episodes()])
     np.testing.assert_array_equal(dataset.reward, given)
     assert dataset.reward.dtype == given.dtype == np.float64
-    spaces = [space_from_json(dataset.provenance[f"{n}_space"]) for n in ("observation", "action")]
-    again = export_minari(dataset, "car/again-v0", *spaces)
+    seen, taken = (
+        space_from_json(dataset.provenance[f"{name}_space"]) for name in ("observation", "action")
+    )
+    again = export_minari(dataset, "car/again-v0", seen, taken)
     assert again.spec.env_spec == theirs.spec.env_spec
     assert (again.observation_space, again.action_space) == (
         env.observation_space,

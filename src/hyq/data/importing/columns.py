@@ -1,5 +1,6 @@
 """Which column is what: found by its name, or named by the user."""
 
+import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -62,9 +63,10 @@ class Columns:
 
     def encoded(self) -> dict[str, Any]:
         """Return it as JSON holds it."""
-        found = asdict(self)
-        del found["done_is_over"]
-        return {name: value for name, value in found.items() if value}
+        found = {name: value for name, value in asdict(self).items() if value}
+        found.pop("done_is_over", None)
+        plain: dict[str, Any] = json.loads(json.dumps(found))
+        return plain
 
     def described(self) -> dict[str, str]:
         """Return what each column is taken for, in words."""
