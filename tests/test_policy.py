@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from hyq.collector import Preprocessing, PreprocessingConfig
 from hyq.core.arrays import load_arrays, save_arrays
 from hyq.core.errors import HyqError
+from hyq.core.files import write_json
 from hyq.core.trees import tree_map
 from hyq.core.types import Array
 from hyq.networks import Autocast, Encoder, InputScaling, Layers, NetworkConfig, QNetwork
@@ -148,19 +149,19 @@ def test_damage_is_noticed(tmp_path: Path) -> None:
     digest = save_arrays(weights, arrays | {"value.bias": arrays["value.bias"] * math.nan})
     with pytest.raises(HyqError, match="damaged"):  # whole, but not what the description names
         Policy.load(tmp_path)
-    description.write_text(json.dumps(about | {"weights": digest}))
+    write_json(description, about | {"weights": digest})
     with pytest.raises(HyqError, match=r"weights value.bias of .* are not finite"):
         Policy.load(tmp_path)
     digest = save_arrays(weights, arrays | {"value.bias": np.zeros(2, np.float32)})
-    description.write_text(json.dumps(about | {"weights": digest}))
-    with pytest.raises(HyqError, match=r"do not fit its network: .*value.bias"):
+    write_json(description, about | {"weights": digest})
+    with pytest.raises(HyqError, match=r"do not fit its network: value.bias"):
         Policy.load(tmp_path)
     digest = save_arrays(weights, {n: a for n, a in arrays.items() if n != "value.bias"})
-    description.write_text(json.dumps(about | {"weights": digest}))
+    write_json(description, about | {"weights": digest})
     with pytest.raises(HyqError, match="do not fit its network"):
         Policy.load(tmp_path)
     digest = save_arrays(weights, {n: a for n, a in arrays.items() if "scalings" not in n})
-    description.write_text(json.dumps(about | {"weights": digest}))
+    write_json(description, about | {"weights": digest})
     with pytest.raises(HyqError, match="description of the network is damaged"):
         Policy.load(tmp_path)
 
@@ -181,7 +182,7 @@ def test_a_damaged_description_is_noticed(
 ) -> None:
     vector_policy().save(tmp_path)
     description = tmp_path / "policy.json"
-    description.write_text(json.dumps({**json.loads(description.read_text()), **change}))
+    write_json(description, {**json.loads(description.read_text()), **change})
     with pytest.raises(HyqError, match=message):
         Policy.load(tmp_path)
 

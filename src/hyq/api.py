@@ -15,6 +15,7 @@ from hyq.agents.base import Loss
 from hyq.algorithms import ALGORITHMS
 from hyq.collector import VectorEnv
 from hyq.core.errors import HyqError
+from hyq.core.trust import Trust
 from hyq.data.dataset import Dataset
 from hyq.data.sampler import OfflineShare
 from hyq.envs.make import EnvFactory
@@ -130,13 +131,15 @@ def resume(
     evaluation_env: VectorEnv | None = None,
     callbacks: Sequence[Callback] = (),
     progress: bool | None = None,
+    trust: Trust = False,
 ) -> Policy:
     """Resume an interrupted run in `out`, to the same bits as if it had never stopped.
 
-    What was given to `train` as a Python object, and not by name, is given again.
+    What was given to `train` as a Python object, and not by name, is given again. A run of another
+    user or machine imports an environment or wrappers of its own only with `trust`.
     """
     objects = Objects(env, evaluation_env, data, network, loss, offline_share)
-    run = runner.resume(Path(out), objects)
+    run = runner.resume(Path(out), objects, trust=trust)
     spec = RunSpec.decoded(RunDirectory.open(Path(out)).manifest["spec"])
     return _finished(run, spec, callbacks, progress)
 

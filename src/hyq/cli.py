@@ -5,7 +5,10 @@ import contextlib
 import io
 import os
 import re
+import signal
 import sys
+import threading
+import traceback
 from collections.abc import Callable
 from functools import partial, wraps
 from importlib import import_module
@@ -18,7 +21,7 @@ from rich.console import Console
 from rich.table import Table
 from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
 
-from hyq.core.errors import HyqError
+from hyq.core.errors import HyqError, printable
 
 SUBCOMMANDS = {
     "demo": "hyq.commands.train:demo",
@@ -47,7 +50,7 @@ DEPENDENT = ("train",)
 """Subcommands whose options depend on the words given: their function makes the command."""
 
 
-def main(arguments: list[str] | None = None) -> int:
+def main(arguments: list[str] | None = None) -> int:  # noqa: PLR0911 - an ending a kind of error
     """Run one subcommand; return its exit code."""
     # One thread makes a run independent of the machine's core count, to the bit, and leaves the
     # other cores to other runs. It has to be said before NumPy is loaded; a caller's choice wins.
@@ -58,6 +61,7 @@ def main(arguments: list[str] | None = None) -> int:
         # ('--env module:id'). It comes last, so that no file in it hides an installed package.
         sys.path.append(str(Path.cwd()))
     words = sys.argv[1:] if arguments is None else arguments
+    before = _as_control_c()
     named = (one for one in SUBCOMMANDS if words[: one.count(" ") + 1] == one.split())
     subcommand = next(named, None)
     try:
@@ -65,8 +69,7 @@ def main(arguments: list[str] | None = None) -> int:
             return _no_subcommand(words)
         _parsed(subcommand, words[subcommand.count(" ") + 1 :])()
     except HyqError as error:
-        print(f"hyq: {error}", file=sys.stderr)
-        return 2
+        return _complain(str(error))
     except KeyboardInterrupt:
         print(
             "hyq: interrupted; 'hyq resume' continues a run from its last checkpoint, and a "
@@ -77,7 +80,40 @@ def main(arguments: list[str] | None = None) -> int:
     except BrokenPipeError:
         # The reader went away, as `| head` does.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except OSError as error:
+        return _complain(f"{error.strerror or error}: {error.filename or 'no file'}")
+    except MemoryError:
+        return _complain("there is not enough memory: make it smaller, or use another machine")
+    except Exception:
+        traceback.print_exc()
+        print(
+            "hyq: this is a fault of hyq itself: please report the lines above, the command and "
+            "'hyq --version', as CONTRIBUTING.md says",
+            file=sys.stderr,
+        )
+        return 1
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
     return 0
+
+
+def _complain(text: str) -> int:
+    print(f"hyq: {printable(' '.join(text.split()))}", file=sys.stderr)
+    return 2
+
+
+def _as_control_c() -> dict[int, Any]:
+    """End as on Ctrl-C where a scheduler or a closed terminal asks; return what was before."""
+
+    def interrupt(_number: int, _frame: Any) -> None:
+        raise KeyboardInterrupt
+
+    if threading.current_thread() is not threading.main_thread():
+        return {}
+    asked = (signal.SIGTERM, signal.SIGHUP)  # nohup has SIGHUP ignored
+    heeded = [one for one in asked if signal.getsignal(one) is signal.SIG_DFL]
+    return {number: signal.signal(number, interrupt) for number in heeded}
 
 
 def _parsed(subcommand: str, words: list[str]) -> Callable[[], Any]:

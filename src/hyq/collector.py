@@ -39,7 +39,7 @@ class PreprocessingConfig:
 
     def __post_init__(self) -> None:
         """Raise for factors below one."""
-        check_range("frame_stack", self.frame_stack, 1)
+        check_range("frame_stack", self.frame_stack, 1, 256)
         check_range("downsample", self.downsample, 1)
 
 

@@ -18,6 +18,7 @@ from hyq.core.arrays import load_arrays, save_arrays
 from hyq.core.errors import HyqError
 from hyq.core.files import DRAFT, read_json, write_bytes, write_json
 from hyq.core.images import colours_last, downsample
+from hyq.core.settings import decode
 from hyq.core.trees import Tree, first_leaf, leaves, space_tree, tree_map, without_tuples
 from hyq.core.types import Array, FloatArray
 from hyq.envs.spaces import space_from_json, space_to_json
@@ -115,16 +116,16 @@ class Policy:
         kept = [directory / n for n in ("best", "last") if (directory / n / DESCRIPTION).exists()]
         if kept and not (directory / DESCRIPTION).exists():
             raise HyqError(f"{directory} is a run: load {' or '.join(map(str, kept))}")
-        about = read_json(directory / DESCRIPTION)
+        about = read_json(directory / DESCRIPTION, signed=True)
         if about.get("format") != FORMAT:
             raise HyqError(f"{directory} holds no policy that can be read here")
         try:
             observation_space = space_from_json(about["observation_space"])
             action_space = space_from_json(about["action_space"])
-            config = PreprocessingConfig(**about["preprocessing"])
+            config = decode(PreprocessingConfig, about["preprocessing"])
             described, digest = about["network"], about["weights"]
             history = dict(about["about"])
-        except (KeyError, TypeError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise HyqError(f"{directory / DESCRIPTION} is damaged: {error!r}") from None
         if not isinstance(action_space, gym.spaces.Discrete):
             raise HyqError(f"{directory} has actions {action_space}: discrete ones were expected")
@@ -135,6 +136,9 @@ class Policy:
         module = (
             network(seen, counted) if network else rebuild_network(described, seen, counted, state)
         )
+        kinds = {name: tensor.dtype for name, tensor in module.state_dict().items()}
+        if any(kinds.get(name, tensor.dtype) != tensor.dtype for name, tensor in state.items()):
+            raise HyqError(f"the weights of {directory} have other types than its network")
         for name, tensor in state.items():
             if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
                 raise HyqError(f"the weights {name} of {directory} are not finite")
@@ -283,20 +287,30 @@ def rebuild_network(
             f"the policy has a network of your own ({about.get('class')}): load it with "
             "Policy.load(path, network=...) and the function that built it"
         )
-    try:
-        spec = dict(about["layers"])
-        spec["convolutions"] = tuple(tuple(layer) for layer in spec["convolutions"])
-        spec["hidden"] = tuple(spec["hidden"])
-        layers = Layers(**spec)
+
+    def build() -> QNetwork:
         paths = leaf_paths(observation_space)
         scalings = {
             path: InputScaling(*(state[f"encoder.scalings.{i}.{n}"] for n in ("shift", "scale")))
             for i, path in enumerate(paths)
         }
-    except (KeyError, TypeError) as error:
+        encoder = Encoder(observation_space, layers, scalings)
+        return QNetwork(encoder, layers, num_actions(action_space))
+
+    try:
+        spec = dict(about["layers"])
+        spec["convolutions"] = tuple(tuple(layer) for layer in spec["convolutions"])
+        layers = decode(Layers, spec)
+        if len(layers.hidden) + len(layers.convolutions) > len(state):
+            raise ValueError("more layers than weights")
+        with torch.device("meta"):  # which takes no memory, whatever sizes are described
+            sizes = {name: tensor.shape for name, tensor in build().state_dict().items()}
+    except Exception as error:  # what is described may break PyTorch in any way
         raise HyqError(f"the description of the network is damaged: {error!r}") from None
-    encoder = Encoder(observation_space, layers, scalings)
-    return QNetwork(encoder, layers, num_actions(action_space))
+    for name in (*sizes, *state):
+        if name not in state or state[name].shape != sizes.get(name):
+            raise HyqError(f"the weights do not fit its network: {name} is of another shape")
+    return build()
 
 
 def plain_network(network: nn.Module) -> nn.Module:

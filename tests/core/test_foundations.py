@@ -1,6 +1,7 @@
 """Seeding, schedules and files: small pieces everything else trusts."""
 
 import errno
+import io
 import os
 import threading
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from hyq.core.images import downsample
 from hyq.core.schedules import PiecewiseLinear
 from hyq.core.seeding import Streams
 from hyq.core.settings import check_choices, check_positive, decode
+from hyq.core.terminal import Terminal
 
 
 def test_streams_depend_on_seed_and_path_and_nothing_else() -> None:
@@ -171,6 +173,44 @@ def test_damaged_json_is_named(tmp_path: Path, content: str) -> None:
     (tmp_path / "m.json").write_text(content)
     with pytest.raises(HyqError, match=r"m\.json is damaged"):
         read_json(tmp_path / "m.json")
+
+
+def test_json_that_was_changed_is_noticed(tmp_path: Path) -> None:
+    path = tmp_path / "m.json"
+    write_json(path, {"a": [1.5, None], "b": {"c": "d"}})
+    assert read_json(path, signed=True) == {"a": [1.5, None], "b": {"c": "d"}}
+    path.write_text(path.read_text().replace("1.5", "1.25"))
+    with pytest.raises(HyqError, match="not what was written"):
+        read_json(path)
+    path.write_text('{"a": 1}')  # as people write it
+    assert read_json(path) == {"a": 1}
+    with pytest.raises(HyqError, match="not what was written"):
+        read_json(path, signed=True)
+
+
+def test_what_is_read_is_bounded(tmp_path: Path) -> None:
+    path = tmp_path / "m.json"
+    for text in ("[" * 100_000, '{"a":' * 40 + "1" + "}" * 40, '{"a":' * 5000 + "1" + "}" * 5000):
+        path.write_text(text)
+        with pytest.raises(HyqError, match=r"nested too deeply|not valid JSON"):
+            read_json(path)
+    with path.open("wb") as file:
+        file.truncate(1 << 40)
+    with pytest.raises(HyqError, match="too large"):
+        read_json(path)
+    path.unlink()
+    os.mkfifo(path)
+    with pytest.raises(HyqError, match="is not a file"):
+        read_json(path)
+    with pytest.raises(HyqError, match="is not a file"):
+        read_json(Path("/dev/zero"))
+
+
+def test_control_characters_are_shown_and_not_obeyed() -> None:
+    file = io.StringIO()
+    Terminal(file=file, width=80, force_terminal=True).print("a[/x]\x1b[2Jb\x9bc\u202e")
+    shown = file.getvalue()
+    assert "a[/x]\\x1b[2Jb\\x9bc\\u202e" in shown
 
 
 def test_white_pictures_stay_white_however_much_they_are_shrunk() -> None:

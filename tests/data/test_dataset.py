@@ -11,7 +11,7 @@ import pytest
 
 import hyq
 from hyq.core.errors import HyqError
-from hyq.core.files import file_digest
+from hyq.core.files import file_digest, write_json
 from hyq.core.types import Array, Transitions
 from hyq.data.columns import named
 from hyq.data.dataset import Dataset, Episode
@@ -242,7 +242,7 @@ def test_a_pickle_is_never_loaded(tmp_path: Path) -> None:
     np.save(tmp_path / "d" / "reward.npy", np.array([{"a": 1}] * 9, dtype=object))
     manifest = json.loads((tmp_path / "d" / "manifest.json").read_text())
     manifest["sha256"]["reward"] = file_digest(tmp_path / "d" / "reward.npy")
-    (tmp_path / "d" / "manifest.json").write_text(json.dumps(manifest))
+    write_json(tmp_path / "d" / "manifest.json", manifest)
     with pytest.raises(HyqError, match="not a plain NumPy array"):
         Dataset.load(tmp_path / "d")
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 from matplotlib.figure import Figure
-from rich.console import Console
 
+from hyq.core.terminal import Terminal
 from hyq.report.html import PAGES, image, publish, write_page
 from hyq.report.records import RunResult, SuiteRecords
 from hyq.report.tables import TextTable
@@ -19,7 +19,7 @@ def test_hostile_names_stay_text(tmp_path: Path) -> None:
     row = {"iteration": 1, "online_steps": 1}
     run = RunResult({"algorithm": HOSTILE}, [row], None)
     path = write_suite(tmp_path / "suite", [run, None], title=HOSTILE, failures={"run-1": HOSTILE})
-    console = Console(file=StringIO(), width=200, record=True)
+    console = Terminal(file=StringIO(), width=200, record=True)
     table = TextTable((HOSTILE,), [(HOSTILE,)], HOSTILE)
     figure = Figure(figsize=(1, 1))
     publish(SuiteRecords.read(path), figure, table, console, HOSTILE, notes=HOSTILE)
@@ -28,7 +28,8 @@ def test_hostile_names_stay_text(tmp_path: Path) -> None:
     assert "script" not in page.tags
     assert page.text.count("alert('x')") >= 6, "title, heading, conclusion, table, notes, error"
     assert all(link.startswith("data:") for link in page.links)
-    assert "http" not in text
+    assert "http:" not in text
+    assert "https:" not in text
     assert "[bold]" in console.export_text(), "the terminal shows it as it is, too"
 
 

@@ -16,6 +16,7 @@ from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
 
 from hyq.core.errors import HyqError
+from hyq.core.files import read_json, write_json
 from hyq.report.curves import aggregate
 from hyq.report.records import RunResult, SuiteRecords
 from hyq.report.suite import (
@@ -238,7 +239,9 @@ def test_on_a_phone_only_the_tables_scroll_sideways(suite: Path, browser: Chrome
 
 def test_the_page_works_in_a_browser(suite: Path, browser: Chrome) -> None:
     page = report(suite)
-    assert "http" not in page.read_text().replace("http://www.w3.org/2000/svg", "")
+    text = page.read_text().replace("http://www.w3.org/2000/svg", "")
+    assert "http:" not in text
+    assert "https:" not in text
     browser.get(page.as_uri())
     assert browser.title == "A small <suite>"
     panels = browser.find_elements(By.CSS_SELECTOR, "#chart svg")
@@ -277,3 +280,44 @@ def test_the_page_works_in_a_browser(suite: Path, browser: Chrome) -> None:
     assert "no such algorithm" in said
     assert "CQL" not in said, "there is none in this suite"
     assert browser.get_log("browser") == []  # type: ignore[no-untyped-call]
+
+
+HOSTILE = "</script></style><img src=http://127.0.0.1:9/x onerror=alert(1)>{{7*7}}\"'><script>"
+
+
+def hostile(value: Any) -> Any:
+    """Put hostile text wherever there is text."""
+    if isinstance(value, dict):
+        return {name: hostile(one) for name, one in value.items()}
+    if isinstance(value, list):
+        return [hostile(one) for one in value]
+    return value + HOSTILE if isinstance(value, str) else value
+
+
+def test_hostile_text_does_nothing_in_a_browser(tmp_path: Path, browser: Chrome) -> None:
+    runs = [deep(HOSTILE, f"{HOSTILE}/half", 1.0, HOSTILE), deep("A", f"{HOSTILE}/half", 0.5, "bc")]
+    runs = [replace(run, spec={**hostile(run.spec), "seed": HOSTILE}) for run in runs]
+    path = write_suite(tmp_path / "suite", runs, title=HOSTILE, failures={"run-1": HOSTILE})
+    manifest = read_json(path / "suite.json")
+    for name in ("commit", "machine", "command", "versions"):
+        manifest[name] = hostile(manifest[name] or "x")
+    write_json(path / "suite.json", manifest)
+    browser.get(report(path).as_uri())
+    assert HOSTILE in browser.title
+    assert browser.find_elements(By.CSS_SELECTOR, "#chart svg"), "the page's own script runs"
+    assert not browser.find_elements(By.CSS_SELECTOR, "img[onerror]")
+    assert len(browser.find_elements(By.TAG_NAME, "script")) == 2
+    entries = browser.execute_script("return performance.getEntriesByType('resource').length")
+    assert entries == 0
+    assert browser.get_log("browser") == []  # type: ignore[no-untyped-call]
+    # And where text did become markup, the page's policy would not let it act.
+    browser.execute_script(
+        "const e = document.createElement('div'); e.innerHTML = arguments[0];"
+        "document.body.append(e); window.ran = false;"
+        "const s = document.createElement('script'); s.textContent = 'window.ran = true';"
+        "document.body.append(s)",
+        "<img src=http://127.0.0.1:9/x onerror='window.ran = true'>",
+    )
+    assert browser.execute_script("return window.ran") is False
+    said = [entry["message"] for entry in browser.get_log("browser")]  # type: ignore[no-untyped-call]
+    assert all("Content Security Policy" in message for message in said)

@@ -1,7 +1,6 @@
 """Suites: killed at any moment and started again, they change no number and repeat no work."""
 
 import contextlib
-import json
 import os
 import random
 import signal
@@ -15,6 +14,7 @@ from typing import Any
 import pytest
 
 from hyq.core.errors import HyqError
+from hyq.core.files import read_json
 from hyq.experts.lock import lock_dataset
 from hyq.runs.launch import (
     MOST_LOSSES,
@@ -164,9 +164,9 @@ def test_a_directory_of_another_suite_raises(tmp_path: Path) -> None:
 def test_a_suite_that_has_grown_continues_in_its_directory(tmp_path: Path) -> None:
     begun = Suite(SUITE.name, SUITE.title, SUITE.runs[:-1])
     directory = SuiteDirectory.prepare(tmp_path / "suite", begun)
-    before = json.loads((directory.path / "suite.json").read_text())
+    before = read_json(directory.path / "suite.json")
     SuiteDirectory.prepare(tmp_path / "suite", SUITE)
-    after = json.loads((directory.path / "suite.json").read_text())
+    after = read_json(directory.path / "suite.json")
     assert after == before | {"runs": [run.id for run in SUITE.runs]}
     assert pending(directory, SUITE, retry=False) == list(SUITE.runs)
 

@@ -17,7 +17,8 @@ from hyq.core.errors import HyqError
 from hyq.core.types import Array
 from hyq.experts.lock import lock_dataset
 from hyq.runs import lock
-from hyq.runs.lock_spec import LockRun
+from hyq.runs.lock_algorithms import LOCK_ALGORITHMS
+from hyq.runs.lock_spec import ALGORITHMS, USED_BY, LockRun
 from hyq.runs.records import RunDirectory
 
 # Deliberately starved of data, so that it is still learning after several iterations.
@@ -80,9 +81,10 @@ def test_a_kill_between_record_and_checkpoint_repeats_no_record(tmp_path: Path) 
     list(lock.start(SMALL, tmp_path / "whole"))
     list(islice(lock.start(SMALL, tmp_path / "parts"), 2))
     # As if killed after iteration 3 was recorded but before its checkpoint was written.
+    third = RunDirectory.open(tmp_path / "whole").rows[2]
+    RunDirectory.open(tmp_path / "parts").append(third)
     with (tmp_path / "parts" / "records.jsonl").open("a") as file:
-        third = (tmp_path / "whole" / "records.jsonl").read_text().splitlines()[2]
-        file.write(third + '\n{"iteration": 4, "onl')
+        file.write('{"iteration": 4, "onl')
     list(lock.resume(tmp_path / "parts"))
     assert results(tmp_path / "whole") == results(tmp_path / "parts")
 
@@ -184,3 +186,70 @@ def test_the_wrong_data_raises_and_leaves_nothing(
 def test_impossible_runs_raise_when_they_are_described(change: dict[str, Any]) -> None:
     with pytest.raises(HyqError):
         LockRun(**change)
+
+
+def test_a_run_of_its_own_kind_only(tmp_path: Path) -> None:
+    """Options that an algorithm does not use raise, for every algorithm and option."""
+    other = {"m_on": 3, "online_budget": 7, "offline_share": 0.3, "data": "trajectory"}
+    other["offline_samples"] = 900
+    assert set(ALGORITHMS) == set(LOCK_ALGORITHMS)
+    for algorithm in ALGORITHMS:
+        for name, value in other.items():
+            change: dict[str, Any] = {"algorithm": algorithm, name: value}
+            if algorithm in USED_BY[name]:
+                LockRun(**change)
+            else:
+                with pytest.raises(HyqError, match=f"{algorithm} does not use {name}"):
+                    LockRun(**change)
+
+
+def damage_deleted(lines: list[str]) -> list[str]:
+    return [lines[0], *lines[2:]]
+
+
+def damage_first(lines: list[str]) -> list[str]:
+    return lines[1:]
+
+
+def damage_last(lines: list[str]) -> list[str]:
+    return lines[:-1]
+
+
+def damage_doubled(lines: list[str]) -> list[str]:
+    return [lines[0], *lines]
+
+
+def damage_swapped(lines: list[str]) -> list[str]:
+    return [lines[1], lines[0], *lines[2:]]
+
+
+def damage_changed(lines: list[str]) -> list[str]:
+    return [lines[0].replace('"online_steps": 3', '"online_steps": 4'), *lines[1:]]
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [damage_deleted, damage_first, damage_last, damage_doubled, damage_swapped, damage_changed],
+)
+@pytest.mark.parametrize("finished", [True, False])
+def test_damaged_records_are_noticed(tmp_path: Path, damage: Any, finished: bool) -> None:
+    path = tmp_path / "run"
+    list(islice(lock.start(SMALL, path), None if finished else 3))
+    records = path / "records.jsonl"
+    lines = records.read_text().splitlines()
+    assert damage(lines) != lines
+    records.write_text("".join(f"{line}\n" for line in damage(lines)))
+    with pytest.raises(HyqError, match=r"records\.jsonl is damaged"):
+        _ = RunDirectory.open(path).rows if finished else list(lock.resume(path))
+
+
+@pytest.mark.parametrize("name", ["records.jsonl", "checkpoint", "best"])
+def test_nothing_is_written_through_a_link(tmp_path: Path, name: str) -> None:
+    path, outside = tmp_path / "run", tmp_path / "outside"
+    list(islice(lock.start(SMALL, path), 2))
+    if (path / name).exists():
+        (path / name).rename(outside)
+    (path / name).symlink_to(outside)
+    with pytest.raises(HyqError, match=f"{name} is a link or a device"):
+        list(lock.resume(path))
+    assert (path / name).is_symlink()

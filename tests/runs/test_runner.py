@@ -19,6 +19,7 @@ import pytest
 from hyq.algorithms import PRESETS
 from hyq.core.arrays import load_arrays, save_arrays
 from hyq.core.errors import HyqError
+from hyq.core.files import write_json
 from hyq.core.schedules import PiecewiseLinear
 from hyq.core.seeding import Streams
 from hyq.data.dataset import Dataset, Episode
@@ -72,7 +73,9 @@ def spec_of(data: str | None, **changes: Any) -> RunSpec:
 
 
 def timeless(row: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in row.items() if key not in ("seconds", "wall_seconds")}
+    return {
+        key: value for key, value in row.items() if key not in ("seconds", "wall_seconds", "chain")
+    }
 
 
 def results(path: Path) -> tuple[list[str], dict[str, Any], bytes, bytes]:
@@ -399,11 +402,11 @@ def test_a_checkpoint_of_another_configuration_raises(data: str, tmp_path: Path)
     path = tmp_path / "run" / "manifest.json"
     manifest = json.loads(path.read_text())
     manifest["spec"]["settings"]["num_envs"] = 4
-    path.write_text(json.dumps(manifest))
+    write_json(path, manifest)
     with pytest.raises(HyqError, match=r"other settings .*\(num_envs\)"):
         list(runner.resume(tmp_path / "run"))
     manifest["settings"]["num_envs"] = 4
-    path.write_text(json.dumps(manifest))
+    write_json(path, manifest)
     with pytest.raises(HyqError, match="another configuration"):
         list(runner.resume(tmp_path / "run"))
 

@@ -184,7 +184,10 @@ def test_a_named_environment_takes_the_place_of_the_policy_s_own() -> None:
     wrappers = ("gymnasium.wrappers:FlattenObservation",)
     about = {"env": "CartPole-v1", "wrappers": ["a:B"], "env_parameters": {"size": 3}}
     policy = replace(first_action(), about=about)
-    assert Environment.of(policy) == Environment("CartPole-v1", ("a:B",), {"size": 3})
+    own = Environment("CartPole-v1", ("a:B",), {"size": 3})
+    assert Environment.of(policy, trust=True) == Environment.of(policy, trust=["a:B"]) == own
+    with pytest.raises(HyqError, match=r"would import a:B, .* --trust"):
+        Environment.of(policy)
     named = Environment.of(policy, "Corridor-v0", wrappers, {"max_episode_steps": 4})
     with closing(named.make()) as env:
         assert isinstance(env, gym.wrappers.FlattenObservation)

@@ -10,13 +10,14 @@ from rich.console import Console
 import hyq.commands.suites as command
 from hyq.core.errors import HyqError
 from hyq.core.files import append_line, write_json
+from hyq.core.terminal import Terminal
 from hyq.runs.launch import Event, SuiteDirectory
 from tests.runs.tiny_suite import RUNS, SUITE
 
 
 @pytest.fixture
 def shown(monkeypatch: pytest.MonkeyPatch) -> Console:
-    console = Console(file=StringIO(), width=200, record=True)
+    console = Terminal(file=StringIO(), width=200, record=True)
     monkeypatch.setattr(command, "console", console)
     return console
 

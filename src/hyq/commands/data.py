@@ -4,14 +4,14 @@ from pathlib import Path
 from typing import Annotated
 
 import tyro
-from rich.console import Console
 from rich.table import Table
 
+from hyq.core.terminal import Terminal
 from hyq.data.columns import described
 from hyq.envs.spaces import space_from_json
 from hyq.runs.named_data import described_names, load
 
-console = Console()
+console = Terminal()
 
 
 def data_show(path: Annotated[Path, tyro.conf.Positional]) -> None:
@@ -46,10 +46,10 @@ def data_show(path: Annotated[Path, tyro.conf.Positional]) -> None:
 def data_list() -> None:
     """List the datasets that have a name, for the --data of 'hyq train'."""
     table = Table.grid(padding=(0, 2))
-    table.add_row("", *(f"[bold]{title}[/]" for title in ("name", "environment", "transitions")))
+    table.add_row("", *("name", "environment", "transitions"), style="bold")
     for name, about in described_names().items():
         table.add_row("", name, about.env, f"{about.transitions:,}")
         for wrapper in about.wrappers:
             table.add_row("", "", f"  in {wrapper}")
     # Rows stay whole where the terminal is narrow, so that other programs can read them.
-    Console(width=max(console.width, 100)).print(table, highlight=False)
+    Terminal(width=max(console.width, 100)).print(table)

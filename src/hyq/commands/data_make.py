@@ -6,11 +6,11 @@ from typing import Annotated
 import gymnasium as gym
 import numpy as np
 import tyro
-from rich.console import Console
 
 from hyq.commands.data import data_show
 from hyq.commands.watch import progress_bar
 from hyq.core.files import check_free
+from hyq.core.terminal import Terminal
 from hyq.data.minari import export_minari
 from hyq.envs.combination_lock import LockSpec
 from hyq.envs.montezuma import SIDE
@@ -18,7 +18,7 @@ from hyq.experts.lock import LockData, lock_dataset
 from hyq.experts.montezuma_data import MontezumaData, load
 from hyq.runs.named_data import make_scripted
 
-console = Console()
+console = Terminal()
 
 
 def data_make(name: Annotated[str, tyro.conf.Positional], *, out: Path, seed: int = 0) -> None:

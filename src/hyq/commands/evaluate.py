@@ -6,11 +6,13 @@ from typing import Annotated
 
 import numpy as np
 import tyro
-from rich.console import Console
+from rich.text import Text
 
 from hyq.commands.video import PlayIn
 from hyq.commands.watch import progress_bar
-from hyq.core.errors import HyqError
+from hyq.core.errors import HyqError, printable
+from hyq.core.settings import check_idle
+from hyq.core.terminal import Terminal
 from hyq.coverage.deep_fqe import GAMMA, UPDATES, WIDER, check_sees_vectors, deep_evaluation
 from hyq.coverage.estimate import NORMAL_95
 from hyq.coverage.features import FeatureKind
@@ -35,7 +37,7 @@ def evaluate(
     features: FeatureKind | None = None,
     replicates: int | None = None,
     gamma: float | None = None,
-    episodes: int = 100,
+    episodes: int | None = None,
     seed: int = 0,
 ) -> None:
     """Evaluate a saved policy: from offline data, before it goes live, or a deep one by play.
@@ -54,27 +56,25 @@ def evaluate(
         replicates: Resamples of the data behind the interval: 100 by step, 8 networks for a deep
             policy, if not given.
         gamma: Discount of a deep policy's estimated return, 0.99 if not given.
-        episodes: Episodes that a deep policy plays.
+        episodes: Episodes that a deep policy plays, 100 if not given.
         seed: Chooses the resamples, or the episodes.
     """
     # A run that trains a deep policy may not have saved any yet.
     in_deep_run = is_run(policy) and is_deep(RunDirectory(policy).manifest)
     if in_deep_run or holds_deep_policy(policy):
         if data is not None:
-            if where.env is not None or features is not None:
-                raise HyqError("a deep policy on data takes neither --env nor --features")
+            check_idle(
+                "a deep policy on data", **where.given(), features=features, episodes=episodes
+            )
             _evaluate_on_data(policy, data, DEEP if replicates is None else replicates, gamma, seed)
             return
-        if gamma is not None or replicates is not None:
-            raise HyqError(
-                "gamma and replicates are for offline data: give --data, or leave them out"
-            )
+        check_idle("a policy that plays", gamma=gamma, replicates=replicates, features=features)
         loaded = load_policy(policy)
-        _evaluate_by_play(policy, loaded, where.environment(loaded), episodes, seed)
+        playing = where.environment(loaded)
+        _evaluate_by_play(policy, loaded, playing, 100 if episodes is None else episodes, seed)
         return
     policy_file(policy)
-    if gamma is not None:
-        raise HyqError("returns of policies by step have no discount: leave --gamma out")
+    check_idle("a policy by step", gamma=gamma, episodes=episodes, **where.given())
     if data is None:
         raise HyqError(f"{policy} is a policy by step: give the data to evaluate it on as --data")
     if not data.exists():
@@ -97,7 +97,7 @@ def _evaluate_on_data(
     if not dataset.ordered:
         raise HyqError(f"{data} holds transitions by step: a deep policy is evaluated on episodes")
     discount = GAMMA if gamma is None else gamma
-    console = Console()
+    console = Terminal()
     with progress_bar("learning values", UPDATES, console) as update:
         result = deep_evaluation(
             policy,
@@ -122,11 +122,11 @@ def _print_evaluation(title: str, found: Evaluation, how: str, note: str) -> Non
         "acts as logged": f"{found.agreement:.1%} of the transitions",
         "stays where data is": f"{found.inside:.1%} of its time",
     }
-    console = Console()
+    console = Terminal()
     console.print(facts_table(facts, title))
     console.print(note)
     for doubt in found.doubts:
-        console.print(f"[yellow]not supported[/] {doubt}", highlight=False)
+        console.print(Text.assemble(("not supported ", "yellow"), printable(doubt)))
 
 
 def _evaluate_by_play(
@@ -134,7 +134,7 @@ def _evaluate_by_play(
 ) -> None:
     if episodes < 2:
         raise HyqError(f"a mean and its interval need 2 episodes or more, got {episodes}")
-    console = Console()
+    console = Terminal()
     with console.status(f"playing {episodes} episodes ..."):
         returns = play_returns(policy, environment, episodes, seed)
     mean, spread = returns.mean(), NORMAL_95 * returns.std(ddof=1) / math.sqrt(episodes)

@@ -11,6 +11,7 @@ from rich.console import Console
 from hyq.commands.watch import progress_bar
 from hyq.core.errors import HyqError
 from hyq.core.files import check_writable, read_json
+from hyq.core.terminal import Terminal
 from hyq.coverage.cells import FEWEST_BEST
 from hyq.coverage.episodes import EpisodesInspection
 from hyq.coverage.features import FeatureKind
@@ -55,7 +56,7 @@ def data_inspect(
         raise HyqError("name at least one dataset")
     if len(set(names)) != len(names):
         raise HyqError("name each dataset once")
-    console = Console()
+    console = Terminal()
     kinds = {_is_by_step(name) for name in names}
     if len(kinds) > 1:
         raise HyqError("transitions by step and whole episodes cannot be compared")
@@ -89,7 +90,7 @@ def data_inspect(
         write_inspection(found[-1], place)
         console.print(f"report: {place}")
     if len(found) > 1:
-        console.print(f"[bold]>[/] Easiest first: {ranking(found)}.", highlight=False)
+        console.print(f"> Easiest first: {ranking(found)}.")
 
 
 def _is_by_step(name: str) -> bool:

@@ -10,6 +10,7 @@ from rich.console import Console
 from hyq.commands.watch import progress_bar
 from hyq.core.errors import HyqError
 from hyq.core.files import check_writable, read_json
+from hyq.core.terminal import Terminal
 from hyq.report.ablations import report_ablations, report_datasets
 from hyq.report.curves import draw_runs, write_figure
 from hyq.report.montezuma import report_montezuma
@@ -24,7 +25,7 @@ from hyq.runs.montezuma_suite import (
     write_datasets,
 )
 
-console = Console()
+console = Terminal()
 
 
 def report(

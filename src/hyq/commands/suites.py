@@ -9,17 +9,18 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import tyro
-from rich.console import Console
 
 from hyq.commands.report import report_suite
 from hyq.commands.watch import progress_bar
 from hyq.core.errors import HyqError
+from hyq.core.settings import check_idle
+from hyq.core.terminal import Terminal
 from hyq.report.theory import report_theory
 from hyq.runs import lock_coverage, theory
 from hyq.runs.launch import Event, Processes, SuiteDirectory, launch, pending
 from hyq.runs.suites import SUITES, Preset, Run, Suite, ablation_suite, montezuma_suite
 
-console = Console()
+console = Terminal()
 
 
 @dataclass(frozen=True)
@@ -28,16 +29,18 @@ class Launch:
 
     out: Path | None = None
     """Directory of the suite; where it exists already, only what is missing is run."""
-    workers: int = os.cpu_count() or 1
-    """Runs at a time, one thread each."""
+    workers: int | None = None
+    """Runs at a time, one thread each; as many as there are cores, if not given."""
     retry: bool = False
     """Run again what failed before."""
     ray: str | None = None
     """Run on a Ray cluster instead: its address, or 'local' to start one here."""
 
     def __post_init__(self) -> None:
-        if self.workers < 1:
+        if self.workers is not None and self.workers < 1:
             raise HyqError(f"workers must be at least 1, got {self.workers}")
+        if self.ray is not None:
+            check_idle("a Ray cluster", workers=self.workers)
 
 
 Options = tyro.conf.OmitArgPrefixes[Launch]
@@ -115,7 +118,7 @@ def _run_suite(chosen: Suite, name: str, how: Launch) -> None:
 
 def _pool(path: Path, how: Launch) -> Any:
     if how.ray is None:
-        return Processes(path, how.workers)
+        return Processes(path, how.workers or os.cpu_count() or 1)
     try:
         module = importlib.import_module("hyq.runs.launch_ray")
     except ImportError:
@@ -131,7 +134,7 @@ def watch_suite(
     finished = sum(directory.summary(run) is not None for run in suite.runs)
     for run in suite.runs:
         if (error := directory.failure(run)) is not None:
-            console.print(f"[red]failed before[/] {run.id}: {error.splitlines()[-1]} (--retry)")
+            console.print(f"failed before {run.id}: {_last_line(error)} (--retry)", style="red")
     with progress_bar(suite.name, len(suite.runs), console) as update:
         update(finished)
         for event in events:
@@ -140,11 +143,15 @@ def watch_suite(
             elif event.outcome == "finished":
                 newly.append(event.spec)
                 update(advance=1)
-                console.print(f"finished {event.spec.id}", highlight=False, soft_wrap=True)
+                console.print(f"finished {event.spec.id}", soft_wrap=True)
             else:
-                reason = (directory.failure(event.spec) or "its worker died").splitlines()[-1]
-                console.print(f"[red]{event.outcome}[/] {event.spec.id}: {reason}")
+                reason = _last_line(directory.failure(event.spec) or "its worker died")
+                console.print(f"{event.outcome} {event.spec.id}: {reason}", style="red")
     return newly
+
+
+def _last_line(text: str) -> str:
+    return (text.splitlines() or [""])[-1]
 
 
 def _under_way(directory: SuiteDirectory, suite: Suite) -> str:

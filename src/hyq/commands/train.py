@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
 import tyro
-from rich.console import Console
 
 from hyq.algorithms import ALGORITHMS, configure, setting_groups
 from hyq.commands.report import report
@@ -14,13 +13,14 @@ from hyq.commands.watch import HYBRID, LOCK, RND, check_tensorboard, to_tensorbo
 from hyq.core.errors import HyqError
 from hyq.core.schedules import PiecewiseLinear
 from hyq.core.settings import encode_value, field_help, json_object
+from hyq.core.terminal import Terminal
 from hyq.runs import lock, runner
 from hyq.runs.lock_algorithms import LOCK_ALGORITHMS
 from hyq.runs.lock_spec import LockRun
 from hyq.runs.records import RunDirectory
 from hyq.runs.spec import RunSpec
 
-console = Console()
+console = Terminal()
 
 
 def demo() -> None:
@@ -152,6 +152,7 @@ def resume(
     *,
     steps: int | None = None,
     into: Path | None = None,
+    trust: bool = False,
 ) -> None:
     """Resume an interrupted run, bit for bit as if it had never stopped; or make one longer.
 
@@ -163,6 +164,8 @@ def resume(
         steps: Online steps that the longer run takes, those taken already included; updates, where
             the algorithm never acts.
         into: New directory for the longer run.
+        trust: Import the environment and the wrappers that the run of another user or machine
+            names.
     """
     if (steps is None) != (into is None):
         raise HyqError("to make a run longer give both --steps and --into")
@@ -172,7 +175,7 @@ def resume(
     manifest = RunDirectory.open(out).manifest
     if manifest["experiment"] == "train":
         spec = RunSpec.decoded(manifest["spec"])
-        _watch(spec, runner.resume(out), out, (out / "tensorboard").exists())
+        _watch(spec, runner.resume(out, trust=trust), out, (out / "tensorboard").exists())
     elif manifest["experiment"] == "lock":
         watch(lock.resume(out), console, LOCK)
         report(out, figure=out / "curve.png")
@@ -185,7 +188,7 @@ def algorithms() -> None:
     console.print("hyq run lock --algorithm ...")
     for name, build in LOCK_ALGORITHMS.items():
         summary = (build.__doc__ or "").partition("\n")[0]
-        console.print(f"  [bold]{name:<14}[/] {summary}", highlight=False)
+        console.print(f"  {name:<14} {summary}")
     console.print("hyq train --algorithm ...")
     for name, algorithm in ALGORITHMS.items():
-        console.print(f"  [bold]{name:<14}[/] {algorithm.summary}", highlight=False)
+        console.print(f"  {name:<14} {algorithm.summary}")

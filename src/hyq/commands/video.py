@@ -2,17 +2,19 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import tyro
-from rich.console import Console
 
 from hyq.commands.watch import progress_bar
 from hyq.core.errors import HyqError
-from hyq.core.settings import json_object
+from hyq.core.settings import check_idle, json_object
+from hyq.core.terminal import Terminal
 from hyq.policy import Policy
 from hyq.report.video import draw_video, video_table
 from hyq.runs.video import EPSILON, FILE, Environment, Kept, Video, load_policy, play_video
+
+EPISODES, SEED = 20, 7
 
 
 @dataclass(frozen=True)
@@ -25,11 +27,17 @@ class PlayIn:
     """module:Class of wrappers around that environment, innermost first."""
     env_parameters: str = "{}"
     """Parameters of that environment, as a JSON object."""
+    trust: bool = False
+    """Import the environment that the file of another user or machine names."""
+
+    def given(self) -> dict[str, Any]:
+        """Return the options by name, where they are given."""
+        return {name: value for name, value in vars(self).items() if value not in ((), "{}")}
 
     def environment(self, policy: Policy) -> Environment:
         """Return the environment to play in: the one that is named, or else the policy's own."""
         parameters = json_object("env_parameters", self.env_parameters)
-        return Environment.of(policy, self.env, self.wrappers, parameters)
+        return Environment.of(policy, self.env, self.wrappers, parameters, self.trust)
 
 
 def video(
@@ -37,10 +45,10 @@ def video(
     where: tyro.conf.OmitArgPrefixes[PlayIn],
     *,
     out: Path | None = None,
-    episodes: int = 20,
-    seed: int = 7,
-    epsilon: float = EPSILON,
-    policy: Kept = "best",
+    episodes: int | None = None,
+    seed: int | None = None,
+    epsilon: float | None = None,
+    policy: Kept | None = None,
     images: int = 12,
 ) -> None:
     """Let a saved policy play, and make a strip of images, a clip and a map of the rooms reached.
@@ -50,25 +58,33 @@ def video(
             again from its record.
         where: Where to play.
         out: Directory for the video; by default PATH/video, or PATH itself where that is a video.
-        episodes: Episodes to play.
-        seed: Chooses the episodes and their random actions; none is an episode of the training.
-        epsilon: Chance of a random action.
-        policy: Which of a run's policies: the best that was evaluated, or the one it ended with.
+        episodes: Episodes to play, 20 if not given.
+        seed: Chooses the episodes and their random actions, 7 if not given; none is an episode of
+            the training.
+        epsilon: Chance of a random action, 0.01 if not given.
+        policy: Which of a run's policies: the best that was evaluated, if not given, or the one it
+            ended with.
         images: Images in the strip.
     """
     if images < 2:
         raise HyqError(f"a strip needs two images, got {images}")
-    console = Console()
+    console = Terminal()
     if (path / FILE).exists():
-        made, place = Video.load(path), out or path
+        drawn = {name: value for name, value in where.given().items() if name != "trust"}
+        play = {"episodes": episodes, "seed": seed, "epsilon": epsilon, "policy": policy}
+        check_idle("drawing a video again", **drawn, **play)
+        made, place = Video.load(path, where.trust), out or path
     else:
         place = out or path / "video"
         if (place / FILE).exists():
             raise HyqError(f"{place} holds a video already: choose another directory")
-        loaded = load_policy(path, policy)
+        loaded = load_policy(path, policy or "best")
         environment = where.environment(loaded)
-        with progress_bar("playing", episodes, console) as update:
-            made = play_video(loaded, environment, episodes, seed, epsilon, update)
+        count = EPISODES if episodes is None else episodes
+        number = SEED if seed is None else seed
+        chance = EPSILON if epsilon is None else epsilon
+        with progress_bar("playing", count, console) as update:
+            made = play_video(loaded, environment, count, number, chance, update)
     made.save(place)
     draw_video(made, place, images)
     console.print(video_table(made))

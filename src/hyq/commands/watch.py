@@ -62,7 +62,7 @@ def progress_bar(
 
     By name it takes whatever `Progress.update` does. What is printed meanwhile stands above.
     """
-    columns = (TextColumn("{task.description}"), BarColumn(), _Done())
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), _Done())
     with Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=console) as bar:
         task = bar.add_task(label, total=total)
 
@@ -95,11 +95,11 @@ def watch(
     counter: str = "online_steps",
 ) -> None:
     """Print a line for every record above a bar, which is full when `counter` reaches `total`."""
-    console.print(f"[dim]{header(columns, counter)}[/]")
+    console.print(header(columns, counter), style="dim")
     with progress_bar(counter.replace("_", " "), total, console) as update:
         for message, speed in _with_speed(messages):
             text = line(message.row, speed, columns, counter)
-            console.print(text, highlight=False, soft_wrap=True)
+            console.print(text, soft_wrap=True)
             update(message.row[counter])
 
 

@@ -10,7 +10,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from hyq.core.errors import HyqError
-from hyq.core.files import write_bytes
+from hyq.core.files import read_bytes, write_bytes
 from hyq.core.types import Array
 
 
@@ -26,11 +26,14 @@ def save_arrays(path: Path, arrays: Mapping[str, Array]) -> str:
 def load_arrays(path: Path, digest: str | None = None) -> dict[str, Array]:
     """Read what `save_arrays` wrote; raise where a bit has changed, or it is another file's."""
     try:
-        content = path.read_bytes()
+        content = read_bytes(path)
         arrays = dict(load(content))
         length = int.from_bytes(content[:8], "little")
         recorded = json.loads(content[8 : 8 + length]).get("__metadata__", {}).get("sha256")
-    except (OSError, SafetensorError, ValueError, AttributeError, KeyError, TypeError):
+    except (
+        *(HyqError, SafetensorError, RecursionError),
+        *(LookupError, ValueError, AttributeError, TypeError),
+    ):
         raise HyqError(f"{path} is missing or damaged: it cannot be read") from None
     if recorded != arrays_digest(arrays) or digest not in (None, recorded):
         raise HyqError(f"{path} is damaged: its content is not what was written")

@@ -21,6 +21,11 @@ class MisfitError(HyqError):
         return ": ".join(self.args)
 
 
+def printable(text: str) -> str:
+    """Escape control characters but for line ends: a terminal would obey them."""
+    return "".join(c if c.isprintable() or c in "\n\t" else ascii(c)[1:-1] for c in text)
+
+
 def in_one_line(error: Exception) -> str:
     """Return the kind of an error and what it says, for use in a message of one line."""
     return f"{type(error).__name__}: {' '.join(str(error).split())}"

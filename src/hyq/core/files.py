@@ -7,13 +7,19 @@ import hashlib
 import json
 import os
 import shutil
+import stat
 import tempfile
 import uuid
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from hyq.core.errors import HyqError
+from hyq.core.errors import HyqError, in_one_line
+
+CHECKSUM = "checksum"
+"""Key of a JSON object's checksum."""
+MOST_BYTES, MOST_JSON, MOST_NESTED = 16 << 30, 64 << 20, 32
+"""Sizes of files, of JSON, and its depth; beyond these a file was not written here."""
 
 
 def check_free(path: Path) -> None:
@@ -67,6 +73,20 @@ def locked(path: Path) -> Iterator[None]:
         yield
 
 
+def check_plain(directory: Path) -> None:
+    """Raise for anything in a directory but files and directories.
+
+    What is written there would otherwise end where a symbolic link leads, which whoever made the
+    directory may have chosen; and to open a pipe may take for ever.
+    """
+    for path in (directory, *directory.rglob("*")):
+        kind = path.lstat().st_mode
+        if not (stat.S_ISREG(kind) or stat.S_ISDIR(kind) or path == directory):
+            raise HyqError(
+                f"{path} is a link or a device: nothing is written here until it is gone"
+            )
+
+
 DRAFT = ".draft"
 """Ending of what is being written; where there is one writer, a kill left what another finds."""
 
@@ -93,13 +113,21 @@ def write_bytes(path: Path, content: bytes) -> None:
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
-    """Write a JSON object, whole or not at all."""
-    write_bytes(path, (json.dumps(content, indent=2) + "\n").encode())
+    """Write a JSON object with its checksum, whole or not at all."""
+    plain = json.loads(json.dumps(content))
+    plain.pop(CHECKSUM, None)
+    plain[CHECKSUM] = json_digest(plain)
+    write_bytes(path, (json.dumps(plain, indent=2) + "\n").encode())
+
+
+def json_digest(content: Any) -> str:
+    """Return a checksum of what JSON holds, however it is laid out."""
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:32]
 
 
 def append_line(path: Path, line: str) -> None:
     """Append one line; a fragment that a kill left at the end is cut off first."""
-    with _disk_full_as_error(path), path.open("a+b") as file:
+    with _disk_full_as_error(path), open(path, "a+b", opener=_not_a_link) as file:
         file.seek(0)
         whole = file.read().rfind(b"\n") + 1
         file.truncate(whole)
@@ -112,16 +140,62 @@ def append_line(path: Path, line: str) -> None:
             raise
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """Read a JSON object."""
+def _not_a_link(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+
+
+def read_bytes(path: Path, most: int = MOST_BYTES) -> bytes:
+    """Read a file of so many bytes at most; a pipe or a device is none."""
+    with raising_damage(path), open(path, "rb", opener=at_once) as file:
+        about = os.fstat(file.fileno())
+        if not stat.S_ISREG(about.st_mode):
+            raise HyqError(f"{path} is not a file")
+        if about.st_size > most:
+            raise HyqError(f"{path} is too large: {about.st_size:,} bytes, where {most:,} may be")
+        return file.read()
+
+
+def at_once(path: str, flags: int) -> int:
+    """Open a file for reading; a pipe that nobody writes to would wait."""
+    return os.open(path, flags | os.O_NONBLOCK)
+
+
+@contextlib.contextmanager
+def raising_damage(path: Path) -> Iterator[None]:
+    """Say in one line that what a file holds is not what was written there."""
     try:
-        content = json.loads(path.read_bytes())
+        yield
     except FileNotFoundError:
         raise HyqError(f"{path} is missing: is its directory the right one?") from None
-    except ValueError:
+    except OSError as error:
+        raise HyqError(f"cannot read {path}: {error.strerror}") from None
+    except (LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
+        raise HyqError(f"{path} is damaged: {in_one_line(error)}") from None
+
+
+def read_json(path: Path, *, signed: bool = False) -> dict[str, Any]:
+    """Read a JSON object and check it; one without a checksum is refused if it must be `signed`."""
+    content = parse_json(path, read_bytes(path, MOST_JSON))
+    digest = content.pop(CHECKSUM, None)
+    if (signed or digest is not None) and digest != json_digest(content):
+        raise HyqError(f"{path} is damaged: its content is not what was written")
+    return content
+
+
+def parse_json(path: Path, text: bytes) -> dict[str, Any]:
+    """Parse a JSON object that is nested no deeper than anything here writes."""
+    try:
+        content = json.loads(text)
+    except (ValueError, RecursionError):
         raise HyqError(f"{path} is damaged: it is not valid JSON") from None
     if not isinstance(content, dict):
         raise HyqError(f"{path} is damaged: it should hold a JSON object")
+    level: list[Any] = [content]
+    for _ in range(MOST_NESTED):
+        inner = [part.values() if isinstance(part, dict) else part for part in level]
+        level = [one for part in inner for one in part if isinstance(one, dict | list)]
+    if level:
+        raise HyqError(f"{path} is damaged: it is nested too deeply")
     return content
 
 
@@ -139,6 +213,15 @@ def _disk_full_as_error(path: Path, *more: int) -> Iterator[None]:
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise HyqError(f"no space left to write {path}: free some disk space") from None
-        if error.errno in (errno.EACCES, errno.EROFS, errno.ENOTDIR, errno.EEXIST, *more):
+        if error.errno in (
+            errno.EACCES,
+            errno.EROFS,
+            errno.ENOTDIR,
+            errno.EEXIST,
+            errno.ELOOP,
+            errno.ENAMETOOLONG,
+            errno.ENXIO,
+            *more,
+        ):
             raise HyqError(f"cannot write {path}: {error.strerror}") from None
         raise

@@ -42,6 +42,13 @@ def check_positive(config: Any, *names: str) -> None:
             raise HyqError(f"{name} must be positive, got {getattr(config, name)}")
 
 
+def check_idle(what: str, **given: Any) -> None:
+    """Raise for options that have no effect here, where None or False is not to give them."""
+    idle = [name.replace("_", "-") for name, value in given.items() if value not in (None, False)]
+    if idle:
+        raise HyqError(f"{what} does not use --{', --'.join(idle)}: leave it out")
+
+
 def decode(config: type[Config], settings: Mapping[str, Any]) -> Config:
     """Make a config of settings by name; each is converted to the type of its field, or raises."""
     kinds = get_type_hints(config)

@@ -1,5 +1,6 @@
 """Spaces as JSON, so that policies and data carry what they are for."""
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -8,6 +9,9 @@ import numpy as np
 
 from hyq.core.errors import HyqError
 from hyq.core.trees import without_tuples
+
+MOST_ENTRIES = 1 << 24
+"""Numbers in one observation, above which a description is taken to be damaged."""
 
 
 def space_to_json(space: gym.Space[Any]) -> dict[str, Any]:
@@ -33,7 +37,7 @@ def space_from_json(about: Mapping[str, Any]) -> gym.Space[Any]:
     try:
         kind = about["type"]
         if kind == "Box":
-            shape, dtype = tuple(about["shape"]), np.dtype(about["dtype"])
+            shape, dtype = _shape(about["shape"]), np.dtype(about["dtype"])
             low, high = (np.broadcast_to(_number(about[n]), shape) for n in ("low", "high"))
             return gym.spaces.Box(low.astype(dtype), high.astype(dtype), dtype=dtype.type)
         if kind == "Discrete":
@@ -41,13 +45,22 @@ def space_from_json(about: Mapping[str, Any]) -> gym.Space[Any]:
         if kind == "MultiDiscrete":
             return gym.spaces.MultiDiscrete(np.array(about["nvec"]))
         if kind == "MultiBinary":
-            return gym.spaces.MultiBinary(about["shape"])
+            return gym.spaces.MultiBinary(_shape(about["shape"]))
         if kind == "Dict":
             parts = {name: space_from_json(part) for name, part in about["spaces"].items()}
             return gym.spaces.Dict(parts)
-    except (KeyError, TypeError, ValueError, AssertionError, AttributeError) as error:
+    except HyqError:
+        raise
+    except Exception as error:  # Gymnasium and NumPy raise in many ways
         raise HyqError(f"the description of a space is damaged: {error!r}") from None
     raise HyqError(f"no kind of space {kind!r}: the description is damaged")
+
+
+def _shape(about: Any) -> tuple[int, ...]:
+    shape = tuple(int(size) for size in about)
+    if min(shape, default=1) < 0 or len(shape) > 8 or math.prod(shape) > MOST_ENTRIES:
+        raise HyqError(f"no observation has the shape {about}: the description is damaged")
+    return shape
 
 
 def _bound(bound: Any) -> Any:

@@ -6,8 +6,9 @@ from pathlib import Path
 import numpy as np
 from matplotlib.figure import Figure
 from rich.console import Console
-from rich.markup import escape
+from rich.text import Text
 
+from hyq.core.errors import printable
 from hyq.coverage.episodes import EpisodesInspection
 from hyq.coverage.episodes import facts as episode_facts
 from hyq.coverage.inspection import Inspection, facts
@@ -24,10 +25,10 @@ LONGEST_NAME = 24
 def print_inspection(found: Inspection | EpisodesInspection, console: Console) -> None:
     """Print the verdict first, then what it rests on."""
     for line in found.verdict:
-        console.print(f"[bold]>[/] {escape(line)}", highlight=False)
+        console.print(f"> {line}")
     for finding in found.findings:
-        color = SEVERITY_COLORS[finding.severity]
-        console.print(f"[{color}]{finding.severity:>8}[/] {escape(finding.text)}", highlight=False)
+        severity = f"{finding.severity:>8} ", SEVERITY_COLORS[finding.severity]
+        console.print(Text.assemble(severity, printable(finding.text)))
     if isinstance(found, EpisodesInspection):
         console.print(episodes_table(found).rich())
         return

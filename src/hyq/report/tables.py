@@ -7,7 +7,6 @@ from typing import Any
 
 from rich.box import SIMPLE
 from rich.console import JustifyMethod
-from rich.markup import escape
 from rich.table import Table
 
 from hyq.report.records import RunResult
@@ -26,22 +25,22 @@ class TextTable:
     def rich(self) -> Table:
         """Lay it out for a terminal."""
         table = Table(
-            title=escape(self.title) or None, title_justify="left", box=None, padding=(0, 0, 0, 1)
+            title=self.title or None, title_justify="left", box=None, padding=(0, 0, 0, 1)
         )
         for index, name in enumerate(self.columns):
             text = index < self.left  # text may be folded, numbers never
             justify: JustifyMethod = "left" if text else "right"
             table.add_column(name, justify=justify, no_wrap=not text, overflow="fold")
         for row in self.rows:
-            table.add_row(*map(escape, row))
+            table.add_row(*row)
         return table
 
 
 def facts_table(facts: Mapping[str, str], title: str = "") -> Table:
     """Lay out names and values for a terminal, without a header."""
-    table = Table(title=escape(title), title_justify="left", show_header=False, box=SIMPLE)
+    table = Table(title=title, title_justify="left", show_header=False, box=SIMPLE)
     for name, value in facts.items():
-        table.add_row(name, escape(value))
+        table.add_row(name, value)
     return table
 
 

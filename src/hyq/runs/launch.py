@@ -175,7 +175,11 @@ def execute(path: Path, spec: Run, after_each: Callable[[], None] = lambda: None
     try:
         steps: Iterator[Progress]
         if out.exists():
-            steps = lock.resume(out) if isinstance(spec, LockRun) else runner.resume(out)
+            RunDirectory(out).check_spec(spec.encoded())
+            if isinstance(spec, LockRun):
+                steps = lock.resume(out)
+            else:
+                steps = runner.resume(out, trust=spec.code)
         else:
             steps = lock.start(spec, out) if isinstance(spec, LockRun) else runner.start(spec, out)
         for _ in steps:

@@ -2,12 +2,12 @@
 
 import time
 from collections.abc import Iterator
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from hyq.core.files import raising_damage
 from hyq.core.seeding import Streams
 from hyq.data.dataset import Dataset
 from hyq.envs.combination_lock import BAD, CombinationLockVector, lock_parameters
@@ -33,7 +33,7 @@ def start(spec: LockRun, out: Path) -> Iterator[Progress]:
     dataset = spec.dataset()
     manifest = {
         "experiment": "lock",
-        "spec": asdict(spec),
+        "spec": spec.encoded(),
         "seed": spec.seed,
         "dataset": describe(dataset),
     }
@@ -43,7 +43,8 @@ def start(spec: LockRun, out: Path) -> Iterator[Progress]:
 def resume(out: Path) -> Iterator[Progress]:
     """Resume an interrupted run exactly where its last checkpoint left it."""
     directory = RunDirectory.unfinished(out)
-    spec = LockRun(**directory.manifest["spec"])
+    with raising_damage(out / "manifest.json"):
+        spec = LockRun.decoded(directory.manifest["spec"])
     began = time.perf_counter()
     dataset = spec.dataset()
     directory.check_data(describe(dataset))
@@ -62,6 +63,7 @@ def _run(
         if (found := checkpoint.load()) is not None:
             replaced, about, additions = found
             saved, earlier = algorithm.restore(replaced, additions), about["elapsed"]
+            directory.check_recorded(about["iteration"])
         for step in algorithm.run(env, dataset, Streams(spec.seed), saved):
             episodes, at = spec.evaluation_episodes, step.iteration
             mean_return, depth = evaluate(step.policy, spec, episodes, at)
@@ -97,7 +99,11 @@ def _run(
                 }
                 directory.finish(summary, snapshot)
             else:
-                checkpoint.save(snapshot.replaced, {"elapsed": elapsed}, snapshot.appended)
+                checkpoint.save(
+                    snapshot.replaced,
+                    {"elapsed": elapsed, "iteration": step.iteration},
+                    snapshot.appended,
+                )
             yield Progress(row, summary)
             if summary:
                 return

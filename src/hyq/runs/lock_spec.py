@@ -1,16 +1,31 @@
 """Experiments as data: a frozen spec says everything a run depends on."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import get_args
+from typing import Any, Self, get_args
 
 from hyq.core.errors import HyqError
+from hyq.core.settings import decode
 from hyq.data.dataset import Dataset
 from hyq.data.fits import check_fits, same_provenance
 from hyq.data.mix import mixing_weights
 from hyq.envs.combination_lock import CombinationLockVector, LockSpec, lock_parameters
 from hyq.experts.lock import LockData, lock_dataset, lock_provenance
 from hyq.runs.spec import as_file_name, changed_fields
+
+OFFLINE = ("bc", "cql", "offline-fqi")
+ACTING = ("hyq", "online-only", "warm-start", "dqfd", "briee")
+ALGORITHMS = (*OFFLINE, *ACTING)
+WITH_DATA = tuple(name for name in ALGORITHMS if name not in ("online-only", "briee"))
+USED_BY = {
+    "m_on": ACTING,
+    "online_budget": ACTING,
+    "offline_share": ("hyq", "dqfd"),
+    "data": WITH_DATA,
+    "offline_samples": WITH_DATA,
+}
+"""Which algorithms use the options that not all of them use; to others they cannot be given."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +74,13 @@ class LockRun:
                 f"offline_samples must be at least the horizon, {self.horizon}, "
                 f"got {self.offline_samples}"
             )
+        idle = [
+            name
+            for name, users in USED_BY.items()
+            if self.algorithm not in users and getattr(self, name) != getattr(LockRun, name)
+        ]
+        if self.algorithm in ALGORITHMS and idle:
+            raise HyqError(f"{self.algorithm} does not use {', '.join(idle)}: leave it out")
         _ = self.lock
         mixing_weights(1, 1, self.offline_share)
 
@@ -81,6 +103,15 @@ class LockRun:
         details = changed_fields(self, ("algorithm", "data", "horizon", "seed"))
         name = f"{self.algorithm}-{self.data}-h{self.horizon}{details}-s{self.seed}"
         return as_file_name(name)
+
+    def encoded(self) -> dict[str, Any]:
+        """Return the spec as JSON holds it."""
+        return asdict(self)
+
+    @classmethod
+    def decoded(cls, encoded: Mapping[str, Any]) -> Self:
+        """Undo `encoded`."""
+        return decode(cls, encoded)
 
     def dataset(self) -> Dataset:
         """Make or load the offline data, and see that it is of this lock."""

@@ -23,8 +23,13 @@ from hyq.core.arrays import save_arrays
 from hyq.core.errors import HyqError
 from hyq.core.files import (
     append_line,
+    at_once,
     check_free,
+    check_plain,
+    json_digest,
     new_directory,
+    parse_json,
+    read_bytes,
     read_json,
     remove_drafts,
     write_json,
@@ -32,6 +37,18 @@ from hyq.core.files import (
 from hyq.data.dataset import Dataset
 from hyq.fqi.base import Snapshot
 
+RECORDS, LINK, HEAD = "records.jsonl", "chain", "last_record"
+MOST_RECORDS = 1 << 30
+KINDS: dict[str, Any] = {
+    "iteration": int,
+    "online_steps": int,
+    "updates": int,
+    "eval_return": float | int | None,
+    "recent_return": float | int | None,
+    "episodes": list,
+    "seconds": dict,
+}
+"""Types of the values of a record that are computed with."""
 MEASURED_PACKAGES = ("hyq", "gymnasium", "numpy", "scipy", "torch")
 
 
@@ -89,6 +106,11 @@ class RunDirectory:
         if (described or {}).get("sha256") != (began or {}).get("sha256"):
             raise HyqError(f"the offline data of {self.path} has changed since the run began")
 
+    def check_spec(self, encoded: Mapping[str, Any]) -> None:
+        """Raise where the run is another than a suite has in this place."""
+        if self.manifest.get("spec") != json.loads(json.dumps(encoded)):
+            raise HyqError(f"{self.path} is another run than the suite's: remove it")
+
     @property
     def manifest(self) -> dict[str, Any]:
         """What was asked."""
@@ -97,6 +119,10 @@ class RunDirectory:
     @property
     def summary(self) -> dict[str, Any] | None:
         """The result, or None while the run is unfinished."""
+        found = self._summary()
+        return found and {name: value for name, value in found.items() if name != HEAD}
+
+    def _summary(self) -> dict[str, Any] | None:
         path = self.path / "summary.json"
         return read_json(path) if path.exists() else None
 
@@ -114,34 +140,87 @@ class RunDirectory:
         """Write what was learned and then the result, after which no run needs its checkpoint."""
         if learned is not None:
             save_arrays(self.path / "final.safetensors", learned.replaced)
-        write_json(self.path / "summary.json", summary)
+        write_json(self.path / "summary.json", {**summary, HEAD: self._read()[1]})
         if not self.keeps_checkpoint:
             shutil.rmtree(self.checkpoint, ignore_errors=True)
 
     @property
     def rows(self) -> list[dict[str, Any]]:
         """The records so far; a last line cut short by a kill does not count."""
-        path = self.path / "records.jsonl"
+        rows, head = self._read()
+        ended = self._summary()
+        if ended is not None and ended.get(HEAD, head) != head:
+            raise HyqError(f"{self.path / RECORDS} is damaged: its last lines are missing")
+        return rows
+
+    def _read(self) -> tuple[list[dict[str, Any]], str]:
+        """Return the records, and the link that the last line of their chain ends with."""
+        path, head = self.path / RECORDS, ""
         if not path.exists():
-            return []
-        whole_lines = path.read_text().split("\n")[:-1]
-        return [json.loads(line) for line in whole_lines]
+            return [], head
+        rows = []
+        for number, line in enumerate(read_bytes(path, MOST_RECORDS).split(b"\n")[:-1], start=1):
+            row = parse_json(path, line)
+            link = row.pop(LINK, None)
+            check_row(path, number, row)
+            if link is not None or head:  # the first records had none
+                head = _link(head, row)
+                if link != head:
+                    raise HyqError(
+                        f"{path} is damaged at line {number}: it was changed, or others before it "
+                        "were lost, doubled or moved"
+                    )
+            rows.append(row)
+        return rows, head
 
     def append(self, row: Mapping[str, Any]) -> None:
         """Record one iteration, unless a run that was killed right after had recorded it."""
-        if all(row["iteration"] != earlier["iteration"] for earlier in self.rows):
-            append_line(self.path / "records.jsonl", json.dumps(row))
+        rows, head = self._read()
+        if all(row["iteration"] != earlier["iteration"] for earlier in rows):
+            append_line(self.path / RECORDS, chained(head, row)[1])
+
+    def check_recorded(self, iteration: int) -> None:
+        """Raise where records are missing that a checkpoint was saved after."""
+        rows = self.rows
+        if len(rows) < iteration:
+            raise HyqError(
+                f"{self.path / RECORDS} is damaged: it has {len(rows)} lines, where the checkpoint "
+                f"was saved after {iteration}"
+            )
 
     @contextlib.contextmanager
     def only_writer(self) -> Iterator[None]:
         """Hold the run for this process, so that two never write to it at once."""
-        with (self.path / "manifest.json").open() as handle:
+        with open(self.path / "manifest.json", opener=at_once) as handle:
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise HyqError(f"{self.path} is being written by another process") from None
+            check_plain(self.path)
             remove_drafts(self.path)
             yield
+
+
+def chained(head: str, row: Mapping[str, Any]) -> tuple[str, str]:
+    """Return the next link of the chain of records, and the line that ends with it.
+
+    Each link is a checksum of the row and of the link before it, so that a line that is changed,
+    lost, doubled or moved is noticed.
+    """
+    plain = json.loads(json.dumps(row))
+    link = _link(head, plain)
+    return link, json.dumps({**plain, LINK: link})
+
+
+def _link(head: str, row: Mapping[str, Any]) -> str:
+    return json_digest([head, row])[:16]
+
+
+def check_row(path: Path, number: int, row: Mapping[str, Any]) -> None:
+    """Raise for a record whose values have other types than are written."""
+    for name, kind in KINDS.items():
+        if name in row and (not isinstance(row[name], kind) or isinstance(row[name], bool)):
+            raise HyqError(f"{path} is damaged at line {number}: {name} is {row[name]!r:.40}")
 
 
 def describe(dataset: Dataset | None) -> dict[str, Any] | None:

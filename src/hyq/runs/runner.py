@@ -3,7 +3,6 @@
 The command and `hyq.train` both come here. Without a directory nothing is written.
 """
 
-import json
 import math
 import shutil
 import time
@@ -21,9 +20,10 @@ from hyq.agents.base import Loss
 from hyq.algorithms import ALGORITHMS, build
 from hyq.collector import PreprocessingConfig, VectorEnv, evaluate, evaluation_envs
 from hyq.core.errors import HyqError
-from hyq.core.files import new_directory, write_bytes, write_json
+from hyq.core.files import new_directory, raising_damage, write_bytes, write_json
 from hyq.core.seeding import Streams
 from hyq.core.trees import Tree
+from hyq.core.trust import Trust, check_trusted, sign
 from hyq.core.types import Array, FloatArray
 from hyq.data.dataset import Dataset
 from hyq.data.sampler import OfflineShare
@@ -34,7 +34,7 @@ from hyq.runs import records
 from hyq.runs.checkpoint import TrainingCheckpoint, about_run
 from hyq.runs.named_data import fitting, load
 from hyq.runs.process import interruptible, one_thread
-from hyq.runs.records import RunDirectory, circumstances, describe
+from hyq.runs.records import RunDirectory, chained, circumstances, describe
 from hyq.runs.spec import RunSpec
 from hyq.trainer import Report
 
@@ -96,6 +96,7 @@ def start(
         manifest = {
             "experiment": "train",
             "spec": spec.encoded(),
+            "signature": sign(spec.code),
             "settings": spec.configs.encoded(),
             "objects": objects.described(),
             "seed": spec.seed,
@@ -111,11 +112,17 @@ def resume(
     objects: Objects = Objects(),
     *,
     checkpoint_seconds: float = 120.0,
+    trust: Trust = False,
 ) -> Iterator[Progress]:
-    """Resume an interrupted run exactly where its last checkpoint left it."""
+    """Resume an interrupted run exactly where its last checkpoint left it.
+
+    A run that another user or machine made imports code of its own only where that is trusted.
+    """
     directory = RunDirectory.unfinished(out)
     manifest = directory.manifest
-    spec = RunSpec.decoded(manifest["spec"])
+    with raising_damage(out / "manifest.json"):
+        spec = RunSpec.decoded(manifest["spec"])
+    check_trusted(spec.code, out, manifest.get("signature"), trust)
     check_settings(out, manifest, spec)
     given: dict[str, str] = dict(manifest["objects"])
     missing = given.keys() - objects.described().keys()
@@ -171,8 +178,12 @@ def lengthen(out: Path, steps: int, into: Path) -> None:
                     shutil.copytree(out / part, draft / part)
             # What was recorded after the checkpoint is made again, perhaps at other steps.
             whole = about_run(earlier.checkpoint).get("reports", math.inf)
-            kept = [json.dumps(row) for row in earlier.rows if row["iteration"] <= whole]
-            write_bytes(draft / "records.jsonl", "".join(f"{row}\n" for row in kept).encode())
+            head, kept = "", b""
+            for row in earlier.rows:
+                if row["iteration"] <= whole:
+                    head, line = chained(head, row)
+                    kept += f"{line}\n".encode()
+            write_bytes(draft / "records.jsonl", kept)
             changed = {
                 "spec": after.encoded(),
                 "settings": after.configs.encoded(),
@@ -261,7 +272,11 @@ class _Run:
         spec = self.spec.encoded()
         names = ("algorithm", "env", "wrappers", "env_parameters", "data", "seed")
         about = {name: spec[name] for name in names}
-        described = {"dataset": (self.described_data or {}).get("sha256"), "return": score}
+        described = {
+            "dataset": (self.described_data or {}).get("sha256"),
+            "return": score,
+            "signature": sign(self.spec.code),
+        }
         observation_space, action_space = self._spaces
         return Policy(
             plain_network(self.training.policy_network()),
@@ -288,6 +303,8 @@ class _Run:
         spec, training = self.spec, self.training
         checkpoint = TrainingCheckpoint(directory.checkpoint) if directory else None
         saved = checkpoint.load(training) if checkpoint else {}
+        if directory:
+            directory.check_recorded(saved.get("reports", 0))
         evaluator = _Evaluator(self, directory, saved)
         earlier, last_saved = saved.get("elapsed", 0.0), time.perf_counter()
 

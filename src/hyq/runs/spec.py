@@ -79,6 +79,11 @@ class RunSpec:
         data = self.data or "no-data"
         return as_file_name(f"{self.algorithm}-{self.env}-{data}{details}-s{self.seed}")
 
+    @property
+    def code(self) -> list[str]:
+        """What it names that is imported: the environment and the wrappers."""
+        return [*([self.env] if self.env else []), *self.wrappers]
+
     def encoded(self) -> dict[str, Any]:
         """Return the spec as JSON holds it."""
         return {name: encode_value(value) for name, value in asdict(self).items()}

@@ -8,7 +8,7 @@ from hyq.algorithms import ALGORITHMS, PRESETS, setting_groups
 from hyq.core.errors import HyqError
 from hyq.experts.lock import LockData
 from hyq.experts.scripted import PROBLEMS
-from hyq.runs.lock_spec import LockRun
+from hyq.runs.lock_spec import USED_BY, LockRun
 from hyq.runs.spec import RunSpec
 
 Run = LockRun | RunSpec
@@ -47,24 +47,31 @@ def lock_suite(preset: Preset) -> Suite:
     for seed in seeds:
         at = replace(base, seed=seed)
         # Without offline data the two datasets make no difference.
-        runs.append(replace(at, algorithm="online-only", m_on=50))
+        runs.append(lock_baseline(at, "online-only", m_on=50))
         for data in get_args(LockData):
             on = replace(at, data=data)
             runs.append(on)
             runs.append(replace(on, anti_reward_probability=1.0))
             runs += [replace(on, offline_share=share) for share in (0.1, 0.25, 0.75)]
+            budget = min(1_000_000, on.online_budget)
             runs += [
-                replace(on, algorithm="bc", iterations=10),
-                replace(on, algorithm="cql", iterations=40),
-                replace(on, algorithm="offline-fqi", iterations=10),
-                replace(on, algorithm="warm-start", online_budget=min(1_000_000, on.online_budget)),
-                replace(on, algorithm="dqfd", online_budget=min(1_000_000, on.online_budget)),
+                lock_baseline(on, "bc", iterations=10),
+                lock_baseline(on, "cql", iterations=40),
+                lock_baseline(on, "offline-fqi", iterations=10),
+                lock_baseline(on, "warm-start", online_budget=budget),
+                lock_baseline(on, "dqfd", online_budget=budget),
             ]
     # The longest first, so that all cores end together.
     runs.sort(
         key=lambda run: SLOWEST_FIRST.index(run.algorithm) if run.algorithm in SLOWEST_FIRST else 9
     )
     return Suite("lock", f"The combination lock, H = {base.horizon}", tuple(runs))
+
+
+def lock_baseline(run: LockRun, algorithm: str, **changes: Any) -> LockRun:
+    """Return the run of another algorithm on the same lock, without what it does not use."""
+    idle = {name: getattr(LockRun, name) for name, by in USED_BY.items() if algorithm not in by}
+    return replace(run, algorithm=algorithm, **{**idle, **changes})
 
 
 def briee_suite(preset: Preset) -> Suite:
@@ -74,7 +81,7 @@ def briee_suite(preset: Preset) -> Suite:
     for horizon in horizons:
         for seed in seeds:
             at = LockRun(horizon=horizon, seed=seed, offline_samples=5000 * horizon)
-            runs.append(replace(at, algorithm="briee"))
+            runs.append(lock_baseline(at, "briee"))
             runs += [replace(at, data=data) for data in get_args(LockData)]
     return Suite("briee", "Hy-Q and BRIEE as the lock grows", tuple(runs))
 

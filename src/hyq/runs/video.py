@@ -16,16 +16,17 @@ from scipy.special import softmax
 
 from hyq.collector import PreprocessingConfig, check_endless, evaluate, evaluation_envs
 from hyq.core.errors import HyqError
-from hyq.core.files import read_json, write_json
+from hyq.core.files import raising_damage, read_json, write_json
 from hyq.core.seeding import Streams
 from hyq.core.settings import decode
 from hyq.core.trees import Tree, tree_map, without_tuples
+from hyq.core.trust import Trust, check_trusted, sign
 from hyq.core.types import Array, FloatArray, IntArray
 from hyq.data.dataset import Episode
 from hyq.envs.make import NATIVE, env_factory, make_rendered, make_vector_env
 from hyq.policy import DESCRIPTION, Policy
 
-FORMAT, FILE = "hyq-video-1", "video.json"
+FORMAT, FILE, SIGNATURE = "hyq-video-1", "video.json", "signature"
 EPSILON = 0.01
 """Chance of a random action: without any, a policy may stall where it would not stay."""
 ABOUT = ("policy", "algorithm", "data", "seed")
@@ -77,17 +78,23 @@ class Environment:
         env: str | None = None,
         wrappers: Sequence[str] = (),
         parameters: Mapping[str, Any] | None = None,
+        trust: Trust = False,
     ) -> "Environment":
-        """Return the environment that is named, or else the one the policy was trained in."""
+        """Return the environment that is named, or else the one the policy was trained in.
+
+        Code that only the policy's file names is imported where it is trusted, or one's own.
+        """
         if env is None and (wrappers or parameters):
             raise HyqError("wrappers and env_parameters are of a named environment: give env too")
+        if env is not None:
+            return cls(env, tuple(wrappers), dict(parameters or {}))
         about = policy.about
-        if env is None:
-            env, wrappers = about.get("env"), about.get("wrappers", ())
-            parameters = about.get("env_parameters")
-        if env is None:
+        if about.get("env") is None:
             raise HyqError("the policy does not say where it was trained: name it with --env")
-        return cls(env, tuple(wrappers), dict(parameters or {}))
+        named = {"env": "env", "wrappers": "wrappers", "parameters": "env_parameters"}
+        found = decode(cls, {k: about[name] for k, name in named.items() if about.get(name)})
+        check_trusted([found.env, *found.wrappers], "the policy", about.get(SIGNATURE), trust)
+        return found
 
     def make(self, render: bool = False) -> gym.Env[Any, Any]:
         """Make one copy; raise where it is to be rendered and cannot be."""
@@ -210,16 +217,21 @@ class Video:
         path.mkdir(parents=True, exist_ok=True)
         content = {"format": FORMAT, **asdict(self), "mean_return": self.facts.mean_return}
         content["actions"] = " ".join(map(str, self.actions))
+        content[SIGNATURE] = sign([self.environment.env, *self.environment.wrappers])
         write_json(path / FILE, content)
 
     @classmethod
-    def load(cls, path: Path) -> "Video":
-        """Read what `save` wrote."""
+    def load(cls, path: Path, trust: Trust = False) -> "Video":
+        """Read what `save` wrote; code that it names is trusted as that of a policy is."""
         content = read_json(path / FILE)
         if content.get("format") != FORMAT:
             raise HyqError(f"{path / FILE} is no {FORMAT} record")
-        content["actions"] = tuple(map(int, content["actions"].split()))
-        return decode(cls, {part.name: content[part.name] for part in fields(cls)})
+        with raising_damage(path / FILE):
+            content["actions"] = tuple(map(int, content["actions"].split()))
+            video = decode(cls, {part.name: content[part.name] for part in fields(cls)})
+            names = [video.environment.env, *video.environment.wrappers]
+            check_trusted(names, path / FILE, content.get(SIGNATURE), trust)
+        return video
 
 
 def _merit(episode: EpisodeResult) -> tuple[float, int]:
