@@ -76,7 +76,7 @@ def locked(path: Path) -> Iterator[None]:
 def check_plain(directory: Path) -> None:
     """Raise for anything in a directory but files and directories.
 
-    What is written there would otherwise end where a symbolic link leads, which whoever made the
+    What is written there would otherwise end where a symbolic link leads, which the maker of the
     directory may have chosen; and to open a pipe may take for ever.
     """
     for path in (directory, *directory.rglob("*")):
@@ -156,7 +156,7 @@ def read_bytes(path: Path, most: int = MOST_BYTES) -> bytes:
 
 
 def at_once(path: str, flags: int) -> int:
-    """Open a file for reading; a pipe that nobody writes to would wait."""
+    """Open a file for reading; a pipe without a writer would wait."""
     return os.open(path, flags | os.O_NONBLOCK)
 
 
@@ -174,7 +174,7 @@ def raising_damage(path: Path) -> Iterator[None]:
 
 
 def read_json(path: Path, *, signed: bool = False) -> dict[str, Any]:
-    """Read a JSON object and check it; one without a checksum is refused if it must be `signed`."""
+    """Read a JSON object and check it; one that must be `signed` has a checksum."""
     content = parse_json(path, read_bytes(path, MOST_JSON))
     digest = content.pop(CHECKSUM, None)
     if (signed or digest is not None) and digest != json_digest(content):
