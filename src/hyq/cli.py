@@ -42,7 +42,7 @@ SUBCOMMANDS = {
     "data export montezuma": "hyq.commands.data_make:data_export_montezuma",
     "data list": "hyq.commands.data:data_list",
     "data show": "hyq.commands.data:data_show",
-    "data inspect": "hyq.commands.inspect:data_inspect",
+    "data check": "hyq.commands.check:data_check",
     "evaluate": "hyq.commands.evaluate:evaluate",
 }
 """Where each subcommand's function is. A longer one stands before one that it begins with."""

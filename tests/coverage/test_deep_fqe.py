@@ -1,5 +1,6 @@
 """Fitted Q evaluation of deep policies against values that are known."""
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -124,13 +125,13 @@ def test_what_cannot_be_evaluated_raises() -> None:
     for other, says in (
         (constant_policy(1, PIXELS, 2), "images"),
         (stacked, "stacks"),
-        (constant_policy(1, parts, 2), "flatten"),
+        (constant_policy(1, parts, 2), "have the keys"),
     ):
         with pytest.raises(HyqError, match=says):
             deep_evaluation(other, dataset)
     with pytest.raises(HyqError, match="episodes"):
         deep_evaluation(policy, walk(0, episodes=9))
-    with pytest.raises(HyqError, match="actions 1 to 2"):
+    with pytest.raises(HyqError, match="actions from 1 to 2"):
         deep_evaluation(policy, replace(dataset, action=dataset.action + 1))
     with pytest.raises(HyqError, match="gamma"):
         deep_evaluation(policy, dataset, gamma=1.0)
@@ -149,9 +150,8 @@ def test_from_the_shell(
     words = ["evaluate", str(tmp_path / "policy"), "--data", str(tmp_path / "dataset")]
     assert main([*words, "--replicates", "2", "--gamma", "0.9"]) == 0
     shown = " ".join(capsys.readouterr().out.split())
-    assert "discounted by 0.9" in shown
-    assert "not supported" in shown
-    assert "calibrated on three small" in shown
+    assert re.search("cannot tell from this data: .*the policy leaves what was logged", shown)
+    assert "interval" not in shown
     assert main([*words, "--env", "CartPole-v1"]) == 2
     assert "neither --env" in capsys.readouterr().err
     pixel_policy().save(tmp_path / "sees")

@@ -63,6 +63,19 @@ def test_honest_data_raises_no_alarm(rolling: Dataset, seed: int) -> None:
     assert found.matched > 0.5
 
 
+def test_constant_rewards_agree_whatever_was_done() -> None:
+    """A hundred rows of an action are few for a polynomial, but enough for a constant."""
+    env, episodes = car(), []
+    rng = np.random.default_rng(0)
+    for number in range(20):
+        seen, actions = [env.reset(seed=number)[0]], []
+        for _ in range(200):
+            actions.append(0 if rng.random() < 0.99 else int(rng.integers(3)))
+            seen.append(env.step(actions[-1])[0])
+        episodes.append(Episode(np.array(seen), np.array(actions), -np.ones(200), False))
+    assert named(drift_test(Dataset.of(episodes, {}), car)) == set()
+
+
 @pytest.mark.parametrize("factor", [0.8, 1.2])
 def test_another_gravity_is_found(rolling: Dataset, factor: float) -> None:
     found = drift_test(rolling, lambda: car(0.0025 * factor))
@@ -158,7 +171,7 @@ def test_holm_by_hand() -> None:
 
     def alarms(*p_values: float) -> list[str]:
         parts = tuple(Part(str(i), p, "") for i, p in enumerate(p_values))
-        return [part.name for part in Drift(parts, 0, 0.0).alarms]
+        return [part.name for part in Drift(parts, 0, 0.0, {}).alarms]
 
     a = ALPHA
     assert alarms(1.0, a / 4, a / 3, 1.0) == ["1", "2"]

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hyq.coverage.inspect import policy_visits
+from hyq.coverage.steps import played_by_step
 from hyq.envs.combination_lock import CombinationLockVector, LockSpec, lock_parameters
 from hyq.fqi.classes import GreedyPolicy, Regression
 from hyq.runs import theory
@@ -144,5 +144,4 @@ def test_the_lock_expert_opens_the_lock() -> None:
     lock = LockSpec(horizon=8)
     policy = GreedyPolicy(tuple(optimal_policy(lock)))
     env = CombinationLockVector(100, **lock_parameters(lock))
-    visits = policy_visits(policy, env, seed=1)
-    assert visits.returns.mean() == 1.0
+    assert played_by_step(policy, env, seed=1).returns().mean() == 1.0

@@ -43,16 +43,16 @@ def evaluate(
     """Evaluate a saved policy: from offline data, before it goes live, or a deep one by play.
 
     From data it is fitted Q evaluation: of a policy with a function for each step on data by step,
-    or of a deep one that sees vectors on whole episodes, which takes minutes.
+    or of a deep one that sees vectors on whole episodes, which takes minutes. Where the data does
+    not decide, that is what it says.
 
     Args:
         policy: Directory of a run or a saved policy.
         where: Where a deep policy plays.
         data: The dataset's directory, best one that the policy did not learn from. Without
             it a deep policy plays.
-        features: The class of value functions by step: linear in raw observations, random Fourier
-            features, or the last layer of the policy's own network, which is taken where it has
-            one.
+        features: The class of value functions by step: linear in raw observations, or in the last
+            layer of the policy's own network, which is taken where it has one.
         replicates: Resamples of the data behind the interval: 100 by step, 8 networks for a deep
             policy, if not given.
         gamma: Discount of a deep policy's estimated return, 0.99 if not given.
@@ -116,17 +116,24 @@ def _evaluate_on_data(
 
 
 def _print_evaluation(title: str, found: Evaluation, how: str, note: str) -> None:
+    """Print the estimate and its interval, or why the data cannot tell."""
     facts = {
-        "estimated return": f"{found.value.value:.4g}{how}",
-        "95% interval": f"{found.value.low:.4g} to {found.value.high:.4g}",
         "acts as logged": f"{found.agreement:.1%} of the transitions",
         "stays where data is": f"{found.inside:.1%} of its time",
     }
+    if not found.doubts:
+        estimate = {
+            "estimated return": f"{found.value.value:.4g}{how}",
+            "95% interval": f"{found.value.low:.4g} to {found.value.high:.4g}",
+        }
+        facts = estimate | facts
     console = Terminal()
     console.print(facts_table(facts, title))
-    console.print(note)
-    for doubt in found.doubts:
-        console.print(Text.assemble(("not supported ", "yellow"), printable(doubt)))
+    if not found.doubts:
+        console.print(note)
+        return
+    why = "; ".join(found.doubts)
+    console.print(Text.assemble(("cannot tell from this data", "yellow"), f": {printable(why)}"))
 
 
 def _evaluate_by_play(

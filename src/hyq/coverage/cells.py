@@ -1,144 +1,100 @@
-"""How well logged episodes cover the best of them, or a policy: C_pi over cells and actions.
+"""How well logged data covers its best episodes, or a policy: C_pi over cells and actions.
 
-Whole episodes of images have no step to regress at and no features to be linear in. Cells stand
-in for both: observations that look alike share one. With an indicator of each (cell, action) as
-features, C_pi of the policy behind the best episodes, whose visits are distributed as d where the
-data's are as nu, is
+Observations that look alike share a cell. With an indicator of each (cell, action) as features,
+C_pi of a policy whose visits are distributed as d where the data's are as nu is
 
     C = sqrt(sum_x d(x)^2 / nu(x)),
 
-which is 1 for data of the policy's own and sqrt(1 / p) for data of which only a share p is. Visits
-come from two groups of the best episodes, which makes the square unbiased, and the data they are
-compared with is without both groups. A policy's own episodes may take the place of the best.
+which is 1 for data of the policy's own and sqrt(1 / p) for data of which only a share p is. Of a
+policy with a function for each step, x also says the step, and the sum is over steps. A policy
+whose network encodes observations gives the cells itself.
 
-The sum can only be over the x that this data has. The share of visits that it leaves out is
-`unseen`: where cells are so fine that no two episodes meet, nothing is left of the sum and C is
-near 0. C is smallest for data of the best episodes alone, but an agent also has to find out, by
-steps of its own, that actions the data does not show are worse: their share is `untried`. Both
-shares are of discounted visits, because an agent's episodes begin where the best begin, and reach
-later places only when it has learned the earlier ones.
+The policy is the one behind the best episodes, or one that has played. Visits come from two groups
+of its episodes, which makes the square unbiased. The data they are compared with is without both
+groups, or without two groups of as many of its own.
+
+The sum can only be over the x that the data has. The share of visits that it leaves out is
+`unseen`: an agent has to explore there. C is smallest for data of the policy's alone, but an agent
+also has to find out, by steps of its own, that actions the data does not show are worse: their
+share is `untried`. Both shares are of discounted visits, because an agent's episodes begin where
+these begin, and reach later places only when it has learned the earlier ones.
 """
 
 import math
-from collections.abc import Callable, Container, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import combinations, pairwise
-from typing import Any
 
 import numpy as np
 
-from hyq.core.errors import HyqError
-from hyq.core.types import Array, BoolArray, FloatArray, IntArray
-from hyq.coverage.estimate import FOLDS, Interval, jackknife_std
-from hyq.coverage.inspection import BEST_SHARE, THIN, UNSUPPORTED_LIMIT
-from hyq.coverage.scan import is_index, row_hashes
-from hyq.data.columns import Column, columns_digest, described, named, over_columns
+from hyq.core.types import BoolArray, FloatArray, IntArray
+from hyq.coverage.estimate import FOLDS, STUDENT, Interval, jackknife_std
+from hyq.coverage.grid import Grid
+from hyq.coverage.scan import row_hashes
+from hyq.coverage.support import LEAST_INSIDE
+from hyq.data.columns import Observation, named, over_columns
 from hyq.data.dataset import Dataset
 
-BLOCKS = 12
-"""An image is averaged to about so many blocks a side ..."""
-SHADES = 8
-"""... and its bytes to so many shades, much as Go-Explore does."""
-BINS = 10
-"""Bins of equal width that each number of a vector falls into."""
-ACTION_BINS = 3
-"""The same for vectors of actions, of which all that could be done is to be counted."""
-OUTLIERS = 0.01
-"""Share at either end that no bin is stretched for."""
-PILOT_ROWS = 20_000
+BLOCK_BYTES = 8 << 20
+"""Observations that are read at a time."""
+BEST_SHARE = 0.1
+WELL, THIN = 3.0, 10.0
+"""C_pi over that of the policy's own data: well covered up to, thinly up to."""
 FEWEST_BEST = 3
 """Episodes that an estimate needs: two for the visits and one to compare them with."""
 MOST_UNSEEN = 0.5
 """Share of unseen visits above which the rest says nothing about the whole."""
 DISCOUNT = 0.99
 """What a visit counts for each step before it: the discount of deep Hy-Q unless it is set."""
+MOST_ESCAPING = 0.1
 ALIKE = 0.03
 """Shares of untried actions that differ by less do not tell datasets apart: on those that ship,
 their standard errors are 0.002 to 0.013."""
 
-Cells = Callable[[Any], IntArray]
-"""Gives every row the number of its cell."""
-
 
 @dataclass(frozen=True)
-class Grid:
-    """What observations and actions count as alike, the same for all datasets that are compared."""
+class Visits:
+    """Transitions as the cells and actions that they visit, a number each."""
 
-    place: Cells
-    action: Cells
+    pair: IntArray
+    """(Cell, action)."""
+    place: IntArray
+    """The cell alone."""
+    time: IntArray
+    episode: IntArray
+    """Of rows without order, their place among those of their step."""
+
+    def __len__(self) -> int:
+        """Count the transitions."""
+        return len(self.pair)
+
+    def __getitem__(self, rows: BoolArray) -> "Visits":
+        return Visits(*(column[rows] for column in vars(self).values()))
 
     @classmethod
-    def of(cls, datasets: Sequence[Dataset]) -> "Grid":
-        """Choose cells for datasets of one kind."""
-        kinds = {(one.action.shape[1:], one.action.dtype.kind) for one in datasets}
-        if len(kinds) != 1 or len({described(one.observation) for one in datasets}) != 1:
-            raise HyqError(
-                "datasets can be compared when their observations and actions are of one shape "
-                "and type"
-            )
-        parts = over_columns(
-            lambda *columns: _cells(columns, BINS), *(one.observation for one in datasets)
-        )
-
-        def together(observation: Mapping[str, Array]) -> IntArray:
-            return row_hashes(*(parts[key](observation[key]) for key in parts))
-
-        place = together if isinstance(parts, Mapping) else parts
-        actions = [one.action for one in datasets]
-        if is_index(actions[0]):
-            return cls(place, lambda action: action.astype(np.int64))
-        return cls(place, _cells(actions, ACTION_BINS))
-
-
-def _cells(columns: Sequence[Column], bins: int) -> Cells:
-    """Make cells for columns of one shape and type: of images blocks, of vectors bins."""
-    shape, dtype = columns[0].shape[1:], columns[0].dtype
-    if dtype == np.uint8 and len(shape) >= 2:
-        return _image_cells
-    rows = max(PILOT_ROWS // len(columns), 1)
-    picked = [np.asarray(one[:: max(1, len(one) // rows)], dtype=float) for one in columns]
-    pilot = np.concatenate([part.reshape(len(part), -1) for part in picked])
-    low, high = np.quantile(pilot, [OUTLIERS, 1 - OUTLIERS], axis=0)
-    flat = low == high
-    low, high = np.where(flat, pilot.min(axis=0), low), np.where(flat, pilot.max(axis=0), high)
-    width = np.where(high > low, (high - low) / bins, 1.0)
-
-    def vector_cells(rows: Array) -> IntArray:
-        scaled = (rows.reshape(len(rows), -1) - low) / width
-        return row_hashes(np.clip(scaled, 0, bins - 1).astype(np.uint8))
-
-    return vector_cells
-
-
-def _image_cells(images: Array) -> IntArray:
-    if images.shape[-1] in (1, 3, 4) and images.ndim > 3:
-        images = np.moveaxis(images, -1, 1)
-    images = images.reshape(len(images), -1, *images.shape[-2:])
-    height, width = images.shape[-2:]
-    if min(height, width) >= 2 * BLOCKS:
-        # Symbols on a small grid are cells already; larger images are averaged.
-        side = min(height, width) // BLOCKS
-        rows, columns = height // side, width // side
-        inside = images[..., : rows * side, : columns * side]
-        blocks = inside.reshape(*inside.shape[:2], rows, side, columns, side)
-        images = (blocks.mean(axis=(3, 5), dtype=np.float32) // (256 // SHADES)).astype(np.uint8)
-    return row_hashes(images)
+    def joined(cls, *parts: "Visits") -> "Visits":
+        """Lay transitions end to end."""
+        return cls(*map(np.concatenate, zip(*(vars(p).values() for p in parts), strict=True)))
 
 
 @dataclass(frozen=True)
 class CellData:
-    """Episodes as the cells and actions that they visit."""
+    """What one reading of a dataset finds."""
 
     name: str
-    visits: tuple[IntArray, ...]
-    """(Cell, action) of each transition, as one number, an array an episode."""
-    places: tuple[IntArray, ...]
-    """Its cell alone."""
+    visits: Visits
     actions: IntArray
     """The different actions (or cells of actions) that were taken."""
     returns: FloatArray
-    keys: tuple[str, ...]
+    """Of each episode; of rows without order where those of each step continue the step before."""
+    keys: IntArray
     """What tells each episode from others, and finds it again in other datasets."""
+    duplicates: float
+    """Share of episodes that are copies of others; of rows, where they have no order."""
+    escaping: float
+    """Share of next observations in no cell that the next step logged, of rows without order."""
+    continued_after_end: int
+    """Terminated rows without order that the next step continues all the same."""
 
     @classmethod
     def of(
@@ -149,30 +105,87 @@ class CellData:
         progress: Callable[[int], None] = lambda rows: None,
         played: bool = False,
     ) -> "CellData":
-        """Read the episodes once; where a policy has `played` them, copies count as different."""
-        visits, places, actions = [], [], []
-        keys: list[str] = []
-        for episode in dataset:
-            place = grid.place(over_columns(lambda column: column[:-1], episode.observation))
-            action = grid.action(episode.action)
-            places.append(place)
-            visits.append(row_hashes(place, action))
-            actions.append(np.unique(action))
-            content = named("observation", episode.observation)
-            content |= {"action": episode.action, "reward": episode.reward}
-            keys.append(str(len(keys)) if played else columns_digest(content))
-            progress(len(episode.action))
-        taken = np.unique(np.concatenate(actions))
-        return cls(name, tuple(visits), tuple(places), taken, dataset.returns(), tuple(keys))
+        """Read the rows once; where a policy has `played` them, copies count as different."""
+        episode: IntArray = np.repeat(np.arange(dataset.num_episodes), dataset.length)
+        first = np.cumsum(dataset.length) - dataset.length
+        time: IntArray = np.arange(len(dataset)) + (dataset.timestep - first)[episode]
+        place, content, after, led_to = np.zeros((4, len(dataset)), np.uint64)
+        row = over_columns(lambda column: column[:1].nbytes, dataset.observation)
+        row_bytes = sum(row.values()) if isinstance(row, Mapping) else row
+        at_once = max(1, min(BLOCK_BYTES // max(row_bytes, 1), 1 << 16))
+        for start in range(0, len(dataset), at_once):
+            part = slice(start, start + at_once)
+            at = np.arange(len(dataset))[part] + episode[part]
+            seen = over_columns(lambda column, at=at: column[at], dataset.observation)
+            place[part] = grid.place(seen, time[part])
+            content[part] = _hashes(seen)
+            if not dataset.ordered:
+                seen = over_columns(lambda column, at=at: column[at + 1], dataset.observation)
+                led_to[part] = grid.place(seen, time[part] + 1)
+                after[part] = _hashes(seen)
+            progress(len(at))
+        action = grid.action(dataset.action)
+        actions, pair = np.unique(action), row_hashes(place, action)
+        rows = row_hashes(content, dataset.action, dataset.reward, time, after)
+        escaping, continued, returns, keys = 0.0, 0, dataset.returns(), rows
+        if played:
+            keys = np.arange(len(returns))
+        elif dataset.ordered:
+            keys = np.add.reduceat(rows, first)
+        else:
+            over = dataset.terminated
+            escaping = _escaping(time, place, led_to, over)
+            returns, continued = _linked(time, content, after, over, dataset.reward)
+            episode = np.arange(len(time)) - np.searchsorted(time, time)
+        duplicates = 1.0 - len(np.unique(keys)) / len(keys)
+        visits = Visits(pair, place, time, episode)
+        return cls(name, visits, actions, returns, keys, duplicates, escaping, continued)
+
+
+def _hashes(observation: Observation) -> IntArray:
+    return row_hashes(*(np.asarray(column) for column in named("", observation).values()))
+
+
+def _escaping(time: IntArray, place: IntArray, led_to: IntArray, over: BoolArray) -> float:
+    """Return the share of next observations that the next step does not have, but for ends."""
+    inner = ~over & (time < time.max())
+    there = np.isin(row_hashes(led_to, time + 1)[inner], row_hashes(place, time))
+    return 1.0 - float(there.mean()) if inner.any() else 0.0
+
+
+def _linked(
+    time: IntArray, seen: IntArray, after: IntArray, over: BoolArray, reward: FloatArray
+) -> tuple[FloatArray, int]:
+    """Return the returns of episodes, and how many rows go beyond an end.
+
+    That is known where rows are sorted by step and those of each continue the step before in order.
+    """
+    if (np.diff(time) < 0).any():
+        return np.zeros(0), 0
+    bounds = np.searchsorted(time, np.arange(int(time[-1]) + 2))
+    steps = [slice(*pair) for pair in pairwise(bounds)]
+    if len(steps) == 1 and not over.all():
+        return np.zeros(0), 0  # rows of longer episodes, whose steps are not in the data
+    total, ended, continued = reward[steps[0]].astype(np.float64), [], 0
+    for before, now in pairwise(steps):
+        alive = np.flatnonzero(~over[before])
+        if len(over[before]) == len(over[now]) and (after[before] == seen[now]).all():
+            continued += len(over[now]) - len(alive)
+            alive = np.arange(len(over[now]))
+        if len(alive) != len(over[now]) or (after[before][alive] != seen[now]).any():
+            return np.zeros(0), continued
+        ended.append(np.delete(total, alive))
+        total = total[alive] + reward[now]
+    return np.concatenate([*ended, total]), continued
 
 
 @dataclass(frozen=True)
 class Best:
     """The best tenth of the different episodes of some datasets, or a policy's own episodes."""
 
-    visits: dict[str, IntArray]
-    places: dict[str, IntArray]
-    """The cells of these visits."""
+    visits: Visits
+    keys: IntArray
+    """Of each episode."""
     actions: int
     """How many different actions any of the datasets took."""
     mean_return: float
@@ -183,23 +196,28 @@ class Best:
 
     @classmethod
     def of(cls, datasets: Sequence[CellData]) -> "Best":
-        """Choose them; episodes that are as good as the last of them are taken too."""
-        pool = {key: (data, i) for data in datasets for i, key in enumerate(data.keys)}
-        returns = np.array([data.returns[i] for data, i in pool.values()])
+        """Choose them; episodes that are as good as the last of them are taken too, if not many."""
+        keys, first = np.unique(np.concatenate([data.keys for data in datasets]), return_index=True)
+        returns = np.concatenate([data.returns for data in datasets])[first]
         threshold = np.sort(returns)[-max(1, int(BEST_SHARE * len(returns)))]
-        chosen = {key: at for key, at in pool.items() if at[0].returns[at[1]] >= threshold}
-        visits = {key: data.visits[i] for key, (data, i) in chosen.items()}
-        places = {key: data.places[i] for key, (data, i) in chosen.items()}
-        mean = float(returns[returns >= threshold].mean())
-        return cls(visits, places, _actions(datasets), mean, len(pool))
+        good = returns >= threshold
+        if good.mean() > 2 * BEST_SHARE and (returns > threshold).any():
+            good = returns > threshold  # most are as good as the last of them: few are better
+        parts, offset = [], 0
+        for data in datasets:
+            number = np.arange(offset, offset + len(data.keys))
+            rows = data.visits[np.isin(number, first[good])[data.visits.episode]]
+            episode = np.searchsorted(keys[good], data.keys[rows.episode])
+            parts.append(replace(rows, episode=episode))
+            offset += len(data.keys)
+        mean = float(returns[good].mean())
+        return cls(Visits.joined(*parts), keys[good], _actions(datasets), mean, len(keys))
 
     @classmethod
     def played(cls, own: CellData, datasets: Sequence[CellData]) -> "Best":
         """Take all the episodes that a policy has played, to compare datasets with them."""
-        visits = dict(zip(own.keys, own.visits, strict=True))
-        places = dict(zip(own.keys, own.places, strict=True))
-        mean = float(own.returns.mean())
-        return cls(visits, places, _actions([own, *datasets]), mean, len(visits), own.name)
+        mean, count = float(own.returns.mean()), _actions([own, *datasets])
+        return cls(own.visits, own.keys, count, mean, len(own.keys), own.name)
 
 
 def _actions(datasets: Sequence[CellData]) -> int:
@@ -208,132 +226,174 @@ def _actions(datasets: Sequence[CellData]) -> int:
 
 @dataclass(frozen=True)
 class CellCoverage:
-    """How the data covers the best episodes."""
+    """How the data covers the best episodes, or a policy's."""
 
     name: str
     share: float
     """Of the data's transitions, those in the best episodes."""
     transfer: Interval
     """C over what other data has; NaN where the best episodes are too few to say."""
+    own: float
+    """C of the policy's own data."""
+    condition: float
+    """By step: the largest sum of d / nu of a step, the relative condition number."""
     unseen: float
     """Share of a best episode's discounted visits in a (cell, action) that no other data has."""
     untried: float
     """Share of all that could be done at these visits that no other data has tried."""
-    without: FloatArray
-    """C^2 with each group of the best episodes left out, for comparisons."""
+    over_time: FloatArray
+    """Share of the visits at each step in pairs that other data has."""
+    meets: bool
+    """Whether the estimate stands without any one group of the best episodes."""
 
     @property
     def known(self) -> bool:
         """Whether the best episodes are enough, and meet often enough, for an estimate."""
-        meet = len(self.without) > 0 and bool((self.without > 0).all())
-        return meet and self.unseen <= MOST_UNSEEN
+        return self.meets and self.unseen <= MOST_UNSEEN
 
     @property
     def covered(self) -> bool:
         """Whether C speaks for (nearly) all that the best episodes visit."""
-        return self.known and self.unseen <= UNSUPPORTED_LIMIT
+        return self.known and self.unseen <= 1 - LEAST_INSIDE
+
+    @property
+    def ratio(self) -> float:
+        """How many times C of the policy's own data it is."""
+        return self.transfer.value / self.own
 
 
-def cell_coverage(data: CellData, best: Best) -> CellCoverage:
+def cell_coverage(data: CellData, best: Best, by_step: bool = False) -> CellCoverage:
     """Compare the data with the best episodes."""
-    everything = np.concatenate([*data.visits, *best.visits.values()])
-    names, example, numbered = np.unique(everything, return_index=True, return_inverse=True)
-    place = np.concatenate([*data.places, *best.places.values()])[example]
-    ends = np.cumsum([len(part) for part in (*data.visits, *best.visits.values())])
-    parts = np.split(numbered, ends[:-1])
-    wanted = dict(zip(best.visits, parts[len(data.visits) :], strict=True))
-
-    def counted(rows: Sequence[IntArray], discount: float = 1.0) -> FloatArray:
-        joined = np.concatenate([*rows, np.zeros(0, np.int64)])
-        return np.bincount(joined, _discounted(rows, discount), len(names)).astype(float)
-
-    def logged(keys: Container[str]) -> FloatArray:
-        """Count what the data has of some episodes; copies count as often as they are there."""
-        return counted([part for key, part in zip(data.keys, parts, strict=False) if key in keys])
-
-    good = logged(wanted)
-    others = logged(set(data.keys) - wanted.keys())
-    share = float(good.sum() / (good.sum() + others.sum()))
-    if len(wanted) < FEWEST_BEST:
+    rows, visits, count = data.visits, best.visits, len(best.keys)
+    mine = np.full(len(rows), -1)
+    groups = min(FOLDS, count)
+    if best.policy is None:  # whose own rows, by the group of their episode, are among the data's
+        at = np.minimum(np.searchsorted(best.keys, data.keys), count - 1)
+        mine = np.where(best.keys[at] == data.keys, at % groups, -1)[rows.episode]
+    share = float((mine >= 0).mean())
+    if count < FEWEST_BEST:
         nothing = Interval(math.nan, math.nan, math.nan)
-        return CellCoverage(data.name, share, nothing, math.nan, math.nan, np.zeros(0))
-    keys = list(wanted)
-    groups = [keys[start :: min(FOLDS, len(keys))] for start in range(min(FOLDS, len(keys)))]
-    visits = [counted([wanted[key] for key in group]) for group in groups]
-    early = [counted([wanted[key] for key in group], DISCOUNT) for group in groups]
-    own = [logged(group) for group in groups]
-    squares = np.full((len(groups), len(groups)), np.nan)
-    unseen = []
-    for a, b in combinations(range(len(groups)), 2):
-        rest = others + _as_many(good, own[a] + own[b])
-        seen: BoolArray = rest > 0
-        d_a, d_b = visits[a] / visits[a].sum(), visits[b] / visits[b].sum()
-        nu = rest / max(rest.sum(), 1.0)  # there may be no other data at all
-        squares[a, b] = squares[b, a] = (d_a[seen] * d_b[seen] / nu[seen]).sum()
-        unseen += [part[~seen].sum() / part.sum() for part in (early[a], early[b])]
-    without = np.array(
-        [np.nanmean(np.delete(np.delete(squares, g, 0), g, 1)) for g in range(len(groups))]
-    )
-    transfer = Interval.of(math.sqrt(np.nanmean(squares)), jackknife_std(np.sqrt(without)))
+        return CellCoverage(data.name, share, nothing, *(math.nan,) * 4, np.zeros(0), False)
+    near = np.isin(rows.place, visits.place)
+    pairs = np.concatenate([visits.pair, rows.pair[near]])
+    names, example, numbered = np.unique(pairs, return_index=True, return_inverse=True)
+    place = np.concatenate([visits.place, rows.place[near]])[example]
+    wanted, there = np.split(numbered, [len(visits)])
+
+    def counted(pair: IntArray, group: IntArray) -> FloatArray:
+        """Count pairs of each group; a last row is for what is of none."""
+        cells = (group % (groups + 1)) * len(names) + pair
+        found = np.bincount(cells, minlength=(groups + 1) * len(names))
+        return found.reshape(groups + 1, -1).astype(float)
+
+    group, weight = visits.episode % groups, (1.0 if by_step else DISCOUNT) ** visits.time
+    logged = counted(there, mine[near])
+    tried = logged.sum(axis=0) - logged[:-1] > 0
+    """Pairs in the data without each group of the best episodes."""
+    met = tried[group, wanted]
+    of_group = [group == g for g in range(groups)]
+    unseen = np.mean([weight[g] @ ~met[g] / weight[g].sum() for g in of_group])
     untried = [
-        _untried([best.places[key] for key in group], best.actions, place[good + others > of_group])
-        for group, of_group in zip(groups, own, strict=True)
+        _untried(visits.place[g], weight[g], best.actions, place[known])
+        for g, known in zip(of_group, tried, strict=True)
     ]
+    over_time = np.bincount(visits.time, met) / np.maximum(np.bincount(visits.time), 1)
+    visited = counted(wanted, group)[:-1]
+    visited /= (np.bincount(np.arange(count) % groups) if by_step else visited.sum(axis=1))[:, None]
+    total = np.bincount(rows.time).max() if by_step else len(rows)
+    # An estimate without each tenth of the data and of the visits shows how sure it is.
+    fold = np.where(mine < 0, rows.episode % groups, mine)
+    others = counted(there, np.where(mine < 0, fold, -1)[near])[:-1] / total
+    sizes = [np.bincount(fold[part], minlength=groups) / total for part in (mine < 0, mine >= 0)]
+    parts = _Parts(visited, others, logged[:-1] / total, *sizes)
+    without = np.sqrt([parts.square(fold) for fold in range(groups)])
+    transfer = Interval.of(math.sqrt(parts.square(None)), STUDENT * jackknife_std(without))
+    least = own = 1.0
+    condition = 0.0
+    if by_step:
+        reached = np.bincount(visits.time) / count
+        own, least = math.sqrt(reached.sum()), math.sqrt(np.square(reached * over_time).sum())
+        ratio = np.where(met, 1 / np.maximum(others.sum(axis=0)[wanted], 1 / total), 0.0)
+        condition = float(np.bincount(visits.time, ratio).max() / count)
+    # Data of which a share is the best episodes has no larger C, and no data a smaller one.
+    has_all = best.policy is None and np.isin(best.keys, data.keys).all()
     return CellCoverage(
-        data.name, share, transfer, float(np.mean(unseen)), float(np.mean(untried)), without
+        data.name,
+        share,
+        transfer.within(least, math.sqrt(1 / share) if has_all else math.inf),
+        own,
+        condition,
+        float(unseen),
+        float(np.mean(untried)),
+        over_time,
+        bool((without > 0).all()),
     )
 
 
-def _untried(places: Sequence[IntArray], actions: int, tried: IntArray) -> float:
+@dataclass(frozen=True)
+class _Parts:
+    """Visits and data in folds, a row each: what an estimate of C^2 is made of."""
+
+    visits: FloatArray
+    others: FloatArray
+    """The data but for the best episodes."""
+    good: FloatArray
+    """The best episodes, where the data has them."""
+    of_others: FloatArray
+    """How much of the data each fold is, of pairs that are not compared too."""
+    of_good: FloatArray
+
+    def square(self, out: int | None) -> float:
+        """Estimate C^2 without one fold of everything.
+
+        It is a product over two other folds of visits, on data without the best episodes of both;
+        the rest of these then weighs as much as all.
+        """
+        kept = np.arange(len(self.visits)) != out
+        others, size = self.others[kept].sum(axis=0), float(self.of_good[kept].sum())
+        total, good = float(self.of_others[kept].sum()) + size, self.good[kept].sum(axis=0)
+        # Shares of the data become shares of what is left of it.
+        total /= float(self.of_others.sum() + self.of_good.sum())
+        squares = []
+        for a, b in combinations(np.flatnonzero(kept).tolist(), 2):
+            left = size - float(self.of_good[a] + self.of_good[b])
+            again = size / left if left > 1e-12 else 0.0
+            nu = (others + again * (good - self.good[a] - self.good[b])) / max(total, 1e-12)
+            seen = nu > 1e-12
+            squares.append((self.visits[a][seen] * self.visits[b][seen] / nu[seen]).sum())
+        return float(np.mean(squares))
+
+
+def _untried(places: IntArray, weight: FloatArray, actions: int, tried: IntArray) -> float:
     """Return the share of all (place, action) not in the data, given the place of each that is."""
-    cells, numbered = np.unique(np.concatenate(places), return_inverse=True)
-    times = np.bincount(numbered, _discounted(places, DISCOUNT))
+    cells, numbered = np.unique(places, return_inverse=True)
+    times = np.bincount(numbered, weight)
     at = np.minimum(np.searchsorted(cells, tried), len(cells) - 1)
     missing = actions - np.bincount(at[cells[at] == tried], minlength=len(cells))
     return float(times @ missing / (times.sum() * actions))
 
 
-def _discounted(rows: Sequence[IntArray], discount: float) -> FloatArray:
-    """Return what each visit of some episodes counts, in one line."""
-    return np.concatenate([*(discount ** np.arange(len(row)) for row in rows), np.zeros(0)])
-
-
-def _as_many(good: FloatArray, left_out: FloatArray) -> FloatArray:
-    """Return the best episodes' visits without some of them, weighing as much as with them."""
-    rest = good - left_out
-    return rest * (good.sum() / rest.sum()) if rest.sum() else rest
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """One dataset compared with the next better one, on the same best episodes."""
-
-    better: str
-    worse: str
-    factor: Interval
-    """C^2 of the worse over that of the better: how many times the samples, as theory has it."""
-
-    @property
-    def is_tie(self) -> bool:
-        """Whether the data does not tell which is better."""
-        return self.factor.low <= 1.0
-
-
-def ranked(found: Sequence[CellCoverage]) -> tuple[list[CellCoverage], list[Comparison]]:
-    """Sort datasets, the easiest first, and compare neighbours.
+def ranked(
+    found: Sequence[CellCoverage], escaping: Mapping[str, float] | None = None
+) -> list[CellCoverage]:
+    """Sort datasets, the easiest first.
 
     Those that cover the best episodes, more than hardly, come first: by what they leave untried,
     and where that is alike, by C. A sum that leaves more out is smaller, so the others follow by
-    what they leave out, and last those about which nothing can be said.
+    what they leave out, and last those about which nothing can be said. Of transitions by step
+    those that escape to states that were not logged come behind the others.
     """
 
     def difficulty(one: CellCoverage) -> tuple[float, ...]:
         if not one.known:
             return (math.inf,)
-        return 0.0 if one.covered else one.unseen, one.transfer.value
+        return 0.0 if one.covered else one.unseen, astray(one), one.transfer.value
+
+    def astray(one: CellCoverage) -> bool:
+        return (escaping or {}).get(one.name, 0.0) > MOST_ESCAPING
 
     def well(one: CellCoverage) -> bool:
-        return one.covered and one.transfer.value <= THIN
+        return one.covered and one.ratio <= THIN and not astray(one)
 
     alike: list[list[CellCoverage]] = []
     for one in sorted(filter(well, found), key=lambda one: one.untried):
@@ -341,13 +401,4 @@ def ranked(found: Sequence[CellCoverage]) -> tuple[list[CellCoverage], list[Comp
             alike.append([])
         alike[-1].append(one)
     order = [one for group in alike for one in sorted(group, key=difficulty)]
-    order += sorted((one for one in found if not well(one)), key=difficulty)
-    steps = []
-    for better, worse in pairwise(order):
-        if not (better.known and worse.known and worse.transfer.value >= better.transfer.value):
-            continue  # where the order is not that of C, no ratio of them tells how much worse
-        factor = (worse.transfer.value / better.transfer.value) ** 2
-        # The groups are the same on both sides, so that what they share cancels.
-        spread = jackknife_std(worse.without / better.without)
-        steps.append(Comparison(better.name, worse.name, Interval.of(factor, spread)))
-    return order, steps
+    return order + sorted((one for one in found if not well(one)), key=difficulty)

@@ -16,30 +16,36 @@ spread evenly over all that is possible. Their spread makes the interval: it sho
 leave to chance, what the networks make of actions that were not logged, and values that have not
 come to rest. It does not show what they all get wrong alike, for which it is made wider (`WIDER`),
 nor what lies where no episode went: see `Evaluation.doubts`.
+
+Actions that are vectors are inputs of the networks, next to the observation.
 """
 
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
-import gymnasium as gym
 import numpy as np
 import torch
-from scipy.spatial import cKDTree
 from scipy.stats import t as student
 
 from hyq.core.errors import HyqError
 from hyq.core.seeding import Streams
 from hyq.core.settings import check_range
-from hyq.core.types import BoolArray, FloatArray, IntArray
+from hyq.core.trees import leaves, space_tree, without_tuples
+from hyq.core.types import Array, BoolArray, FloatArray, IntArray
 from hyq.coverage.estimate import Interval
 from hyq.coverage.fqe import Evaluation
-from hyq.data.columns import only_column
+from hyq.coverage.nearby import scale_of
+from hyq.coverage.scan import is_index
+from hyq.coverage.support import LEAST_INSIDE, Logged, Support
+from hyq.data.columns import named, over_columns
 from hyq.data.dataset import Dataset
+from hyq.data.fits import check_fits
 from hyq.ensembles import Ensemble
 from hyq.fqi.networks import StepNetworks
 from hyq.losses import chosen
-from hyq.networks import InputScaling, is_image
+from hyq.networks import is_image
 from hyq.policy import Policy
 
 GAMMA = 0.99
@@ -52,10 +58,9 @@ TAU = 0.15
 """Share of the way that q' goes towards q at each update."""
 UPDATES = 2500
 FEWEST_EPISODES = 10
-ORDINARY = 0.99
-"""Share of the logged transitions that have a neighbour in another episode within the limit."""
-LEAST_INSIDE = 0.95
-"""Share of its time that a supported policy spends where the data is."""
+LIKE = 0.1
+"""Of the spread of logged actions that are vectors: nearer ones count as the same."""
+LEAVES = "the policy leaves what was logged, and values there are guesses"
 WIDER = 2.0
 """How much wider the interval is than the networks' spread alone makes it.
 
@@ -81,7 +86,8 @@ def deep_evaluation(
 
     `progress` is called with the number of updates done.
     """
-    _check(policy, dataset, gamma, replicates, updates)
+    check_range("replicates", replicates, 2)
+    check_range("updates", updates, 1)
     rows = _Rows.of(policy, dataset, gamma)
     least, most = (x / (1 - gamma) for x in (min(rows.reward.min(), 0), max(rows.reward.max(), 0)))
     width = max(most - least, 1e-12)
@@ -89,44 +95,44 @@ def deep_evaluation(
     margin = WIDER * networks.std(ddof=1) * student.ppf(0.975, replicates - 1)
     middle = networks.mean()
     value, low, high = np.clip([middle, middle - margin, middle + margin], least, most).tolist()
-    agreement = float((rows.action == rows.own[rows.at]).mean())
-    inside = _inside(rows, gamma)
+    support = rows.support(gamma)
     uniform = np.ptp(rows.reward) == 0 and not dataset.terminated.any()
     wide = high - low > WIDEST * (most - least)
     doubts = {
         "every policy looks alike: one reward throughout, and no episode ended": uniform,
-        "the policy leaves what was logged, and values there are guesses": inside < LEAST_INSIDE,
+        LEAVES: support.inside < LEAST_INSIDE,
         "the networks disagree: the data does not decide the value": wide,
     }
     found = tuple(doubt for doubt, holds in doubts.items() if holds)
-    return Evaluation(Interval(value, low, high), networks, agreement, inside, found)
+    return Evaluation(
+        Interval(value, low, high), networks, support.agreement, support.inside, found
+    )
+
+
+def policy_support(policy: Policy, dataset: Dataset, gamma: float = GAMMA) -> Support:
+    """Say what `deep_evaluation` says of support, without learning values."""
+    return _Rows.of(policy, dataset, gamma).support(gamma)
+
+
+def sees_vectors(policy: Policy) -> bool:
+    """Tell a policy that sees vectors: near and far among images would have to be learned."""
+    images = any(map(is_image, leaves(space_tree(without_tuples(policy.observation_space)))))
+    return not images and policy.preprocessing.frame_stack == 1
 
 
 def check_sees_vectors(policy: Policy) -> None:
-    """Raise for a policy that sees images: near and far among those would have to be learned."""
-    space = policy.observation_space
-    if isinstance(space, gym.spaces.Dict | gym.spaces.Tuple):
-        raise HyqError("only policies that see one array are evaluated from data: flatten it first")
-    if is_image(space) or policy.preprocessing.frame_stack > 1:
+    """Raise for a policy that sees images."""
+    if not sees_vectors(policy):
         raise HyqError("policies that see images or stacks are not evaluated from data: play them")
 
 
-def _check(policy: Policy, dataset: Dataset, gamma: float, replicates: int, updates: int) -> None:
+def _check(policy: Policy, dataset: Dataset, gamma: float) -> None:
     """Raise for what cannot be evaluated, before time is spent."""
     check_sees_vectors(policy)
-    shape, seen = only_column(dataset.observation).shape[1:], policy.observation_space.shape
-    if shape != seen:
-        raise HyqError(f"the dataset's observations have shape {shape}, the policy's {seen}")
-    first = int(policy.action_space.start)
-    last = first + int(policy.action_space.n) - 1
-    low, high = int(dataset.action.min()), int(dataset.action.max())
-    if low < first or high > last:
-        raise HyqError(f"the dataset has actions {low} to {high}, the policy {first} to {last}")
+    check_fits(dataset, policy.observation_space, policy.action_space)
     if not 0 <= gamma < 1:
         raise HyqError(f"gamma must lie in [0, 1), got {gamma}")
     check_range("the number of episodes", dataset.num_episodes, FEWEST_EPISODES)
-    check_range("replicates", replicates, 2)
-    check_range("updates", updates, 1)
 
 
 @dataclass(frozen=True)
@@ -135,11 +141,11 @@ class _Rows:
 
     seen: FloatArray
     """Every observation, those that end an episode included, flat and standardised."""
-    own: IntArray
-    """What the policy does there."""
+    own: Array
+    """What the policy does there; vectors in units of their spread in the logs."""
     at: IntArray
     """Where each transition begins among the observations; it ends one further."""
-    action: IntArray
+    action: Array
     reward: FloatArray
     over: BoolArray
     """Whether the episode terminated with it."""
@@ -153,21 +159,32 @@ class _Rows:
     bootstrap: IntArray
     """That place among the observations."""
 
+    discrete: bool
+
     @classmethod
     def of(cls, policy: Policy, dataset: Dataset, gamma: float) -> "_Rows":
         """Let the policy see every logged observation once, and follow the episodes back."""
-        observation = np.array(dataset.observation)  # a copy: PyTorch warns of read-only arrays
-        scaling = InputScaling.of_data(policy.observation_space, observation)
-        seen = scaling(torch.from_numpy(observation)).flatten(1).numpy()
-        first_action = int(policy.action_space.start)
-        own = policy.act(observation) - first_action
+        _check(policy, dataset, gamma)
+        # Copies, because PyTorch warns of read-only arrays.
+        observation = over_columns(lambda column: np.array(column[:]), dataset.observation)
+        columns: list[Any] = list(named("", observation).values())
+        parts = [column.reshape(len(column), -1) for column in columns]
+        flat = np.concatenate(parts, axis=1).astype(np.float64)
+        seen = ((flat - flat.mean(axis=0)) / scale_of(flat)).astype(np.float32)
+        own, action = policy.act(observation), np.array(dataset.action)
+        if discrete := is_index(action):
+            first_action = int(policy.action_space.start)
+            own, action = own - first_action, action.astype(np.int64) - first_action
+        else:
+            action = action.reshape(len(action), -1)
+            scale = scale_of(action).astype(np.float32)
+            own, action = own.reshape(len(own), -1) / scale, action / scale
         episode = np.repeat(np.arange(dataset.num_episodes), dataset.length)
         at = np.arange(len(dataset)) + episode
         ends = np.cumsum(dataset.length)
         over = np.zeros(len(dataset), np.bool_)
         over[ends[dataset.terminated] - 1] = True
-        action = dataset.action.astype(np.int64) - first_action
-        continued = own[at] == action
+        continued = (own[at] == action).reshape(len(at), -1).all(axis=1)
         continued[ends - dataset.length] = False  # no transition leads into the first of an episode
         reward = dataset.reward.astype(np.float64)
         total, discount, bootstrap = reward.copy(), gamma * (1.0 - over), at + 1
@@ -176,8 +193,32 @@ class _Rows:
             discount[row] = gamma * discount[row + 1]
             bootstrap[row] = bootstrap[row + 1]
         first = ends - dataset.length
-        columns = (seen, own, at, action, reward, over, episode, first, total, discount, bootstrap)
-        return cls(*columns)
+        returns = (total, discount, bootstrap)
+        return cls(seen, own, at, action, reward, over, episode, first, *returns, discrete)
+
+    def support(self, gamma: float) -> Support:
+        """Follow the policy from one logged transition to the nearest, and see how far that goes.
+
+        From where a transition ends the policy continues with the nearest one that takes its
+        action. It has left the data where none is near: where 99% of the logged transitions are
+        nearer to one of another episode with the same action.
+        """
+        logged = Logged.of(self.seen[self.at], self.action, self.episode)
+        distance, nearest = logged.nearest(self.seen, self.own)
+        left = distance > logged.limit
+
+        def followed(value: FloatArray, outside: float, at: IntArray) -> FloatArray:
+            return np.where(left[at], outside, value[nearest[at]])
+
+        inside = total = np.ones(len(self.at))
+        for _ in range(math.ceil(math.log(0.01) / math.log(gamma)) if gamma else 1):
+            inside = 1 + gamma * ~self.over * followed(inside, 0.0, self.at + 1)
+            total = 1 + gamma * ~self.over * followed(total, 1 / (1 - gamma), self.at + 1)
+        first = self.at[self.first]
+        whole = followed(total, 1 / (1 - gamma), first).sum()
+        apart = np.abs(self.own[self.at] - self.action).reshape(len(self.at), -1).max(axis=1)
+        agreement = float((apart <= (0 if self.discrete else LIKE)).mean())
+        return Support(agreement, float(followed(inside, 0.0, first).sum() / whole))
 
 
 def _learned(
@@ -198,16 +239,24 @@ def _learned(
     resamples = rng.integers(episodes, size=(replicates, episodes))
     count = [np.bincount(mine, minlength=episodes) for mine in resamples]
     drawn = [np.repeat(np.arange(len(rows.at)), times[rows.episode]) for times in count]
-    actions = 1 + int(max(rows.own.max(), rows.action.max()))
-    sizes, seed = (rows.seen.shape[1], (HIDDEN, HIDDEN), actions), streams.integer("weights")
+    inputs, outputs = rows.seen.shape[1], 1
+    if rows.discrete:
+        outputs += int(max(rows.own.max(), rows.action.max()))
+    else:
+        inputs += rows.action.shape[1]
+    sizes, seed = (inputs, (HIDDEN, HIDDEN), outputs), streams.integer("weights")
     networks = StepNetworks(replicates, *sizes, learning_rate=LEARNING_RATE, seed=seed)
     spread = (torch.arange(replicates)[:, None, None] + 0.5) / replicates
     for network in (networks.online, networks.target):
         network.biases[-1].data += spread  # first values are spread over all that is possible
     seen = torch.from_numpy(rows.seen)
 
-    def values(network: Ensemble, at: IntArray, action: IntArray) -> torch.Tensor:
-        return chosen(network(seen[at]), torch.from_numpy(action))
+    def values(network: Ensemble, at: IntArray, action: Array) -> torch.Tensor:
+        """Evaluate pairs; actions that are vectors are inputs, others choose an output."""
+        taken = torch.from_numpy(action)
+        if rows.discrete:
+            return chosen(network(seen[at]), taken)
+        return network(torch.cat([seen[at], taken.float()], dim=-1)).squeeze(-1)
 
     rng = streams.generator("batches")
     for update in range(updates):
@@ -224,36 +273,3 @@ def _learned(
     starts = np.tile(rows.at[rows.first], (replicates, 1))
     found = values(networks.target, starts, rows.own[starts]).numpy().astype(np.float64)
     return low + width * (found * np.stack(count)).sum(axis=1) / episodes
-
-
-def _inside(rows: _Rows, gamma: float) -> float:
-    """Follow the policy from one logged transition to the nearest, and see how far that goes.
-
-    From where a transition ends the policy continues with the nearest one that takes its action.
-    It has left the data where none is near: where 99% of the logged transitions are nearer to one
-    of another episode with the same action.
-    """
-    start, taken = rows.seen[rows.at], rows.action
-    groups = {int(a): np.flatnonzero(taken == a) for a in np.unique(taken)}
-    apart = np.full(len(taken), np.inf)
-    nearest, distance = np.zeros(len(rows.seen), np.int64), np.full(len(rows.seen), np.inf)
-    for a, mine in groups.items():
-        tree = cKDTree(start[mine])
-        length, neighbour = tree.query(start[mine], k=range(1, 1 + min(20, len(mine))))
-        other = rows.episode[mine][neighbour] != rows.episode[mine][:, None]
-        apart[mine] = np.where(other.any(1), np.where(other, length, np.inf).min(1), length[:, -1])
-        here = np.flatnonzero(rows.own == a)
-        distance[here], found = tree.query(rows.seen[here])
-        nearest[here] = mine[found]
-    left = distance > np.quantile(apart, ORDINARY)
-
-    def followed(value: FloatArray, outside: float, at: IntArray) -> FloatArray:
-        return np.where(left[at], outside, value[nearest[at]])
-
-    inside = total = np.ones(len(taken))
-    for _ in range(math.ceil(math.log(0.01) / math.log(gamma)) if gamma else 1):
-        inside = 1 + gamma * ~rows.over * followed(inside, 0.0, rows.at + 1)
-        total = 1 + gamma * ~rows.over * followed(total, 1 / (1 - gamma), rows.at + 1)
-    first = rows.at[rows.first]
-    whole = followed(total, 1 / (1 - gamma), first).sum()
-    return float(followed(inside, 0.0, first).sum() / whole)

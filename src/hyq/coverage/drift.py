@@ -66,6 +66,8 @@ class Drift:
     """Live steps taken."""
     matched: float
     """Share of them with a logged row nearby."""
+    seen: Mapping[str, tuple[float, float]]
+    """Smallest and largest value of each number of a live observation."""
 
     @property
     def alarms(self) -> tuple[Part, ...]:
@@ -86,7 +88,7 @@ def drift_test(
     if dataset.num_episodes < FEWEST_EPISODES:
         text = f"cannot tell: there are fewer than {FEWEST_EPISODES} logged episodes"
         names = ("starts", "dynamics", "rewards", "ends")
-        return Drift(tuple(Part(name, math.nan, text) for name in names), 0, 0.0)
+        return Drift(tuple(Part(name, math.nan, text) for name in names), 0, 0.0, {})
     streams = Streams(seed).below("drift")
     flat = Flat.of(dataset, streams.generator("project"))
     order = streams.generator("split").permutation(dataset.num_episodes)
@@ -115,7 +117,10 @@ def drift_test(
         pairs.same("rewards", ["the reward"]),
         _same_ends(dataset, limit, pairs),
     )
-    return Drift(parts, len(live.reward), len(pairs.stretch) / len(live.reward))
+    states = np.concatenate([live.state, live.after])
+    ranges = zip(states.min(axis=0).tolist(), states.max(axis=0).tolist(), strict=True)
+    seen = dict(zip(flat.names, ranges, strict=True))
+    return Drift(parts, len(live.reward), len(pairs.stretch) / len(live.reward), seen)
 
 
 def _act(

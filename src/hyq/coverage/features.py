@@ -20,10 +20,9 @@ from hyq.fqi.block import BlockFunction
 from hyq.fqi.classes import GreedyPolicy
 from hyq.fqi.mlp import MLPFunction
 
-FeatureKind = Literal["raw", "fourier", "network"]
+FeatureKind = Literal["raw", "network"]
 
 WIDEST_RAW = 256
-FOURIER_WIDTH = 64
 PILOT = 1000
 """Rows of a dataset that features are scaled by."""
 
@@ -37,6 +36,7 @@ class Features:
     """Whether groups are actions; otherwise there is one group and psi sees the action."""
     states: int = 0
     """Where observations are indices, their number: a group is then a pair, and psi is 1."""
+    kind: FeatureKind = "raw"
 
     def __call__(self, h: int, observation: Array, action: Array) -> tuple[IntArray, FloatArray]:
         """Return the group of every row, and its psi."""
@@ -48,18 +48,21 @@ class Features:
 
 
 def features_for(
-    kind: FeatureKind,
+    kind: FeatureKind | None,
     view: StepView,
     observations: Sequence[Array],
     actions: Sequence[Array],
     rng: np.random.Generator,
     policy: GreedyPolicy,
 ) -> Features:
-    """Build a map for a dataset's pairs, and for others with these observations and actions."""
+    """Build a map for a dataset's pairs, and for others with these observations and actions.
+
+    Where no kind is named it is the one that the policy's values were linear in.
+    """
     pilot = view.rows(np.unique(np.linspace(0, len(view) - 1, PILOT).astype(np.int64)))
     discrete = is_index(pilot.action)
     count = 1 + max(int(column.max()) for column in (view.action, *actions)) if discrete else 0
-    if kind == "network":
+    if (kind or fitting_features(policy)) == "network":
         return _network(policy)
     shape = pilot.observation.shape
     if len(shape) == 3 and discrete and shape[1] == count:
@@ -85,15 +88,6 @@ def features_for(
 
     sample = flat(pilot.observation, pilot.action)
     width = sample.shape[1]
-    if kind == "fourier":
-        scale = _median_distance(sample, rng)
-        direction = rng.standard_normal((width, FOURIER_WIDTH)) / scale
-        phase = rng.uniform(0, 2 * math.pi, FOURIER_WIDTH)
-
-        def waves(h: int, s: Array, a: Array) -> FloatArray:
-            return _with_constant(np.cos(flat(s, a) @ direction + phase) * math.sqrt(2.0))
-
-        return Features(waves, discrete)
     if width <= WIDEST_RAW:
         return Features(lambda h, s, a: _with_constant(flat(s, a)), discrete)
     project = rng.standard_normal((width, WIDEST_RAW)) / math.sqrt(width)
@@ -102,14 +96,14 @@ def features_for(
 
 def fitting_features(policy: GreedyPolicy) -> FeatureKind:
     """Return the features that a policy's values were linear in, as far as they are known."""
-    first = policy.functions[0]
+    first = policy.functions[0] if policy.functions else None
     return "network" if isinstance(first, MLPFunction | BlockFunction) else "raw"
 
 
 def _network(policy: GreedyPolicy) -> Features:
     """Return the last layer of a policy's network, or the code of its encoder."""
     if fitting_features(policy) != "network":
-        raise HyqError("this policy has no network layer: choose raw or fourier features")
+        raise HyqError("this policy has no network layer: choose raw features")
 
     def last_layer(h: int, s: Array, a: Array) -> FloatArray:
         function = policy.functions[h]
@@ -119,16 +113,8 @@ def _network(policy: GreedyPolicy) -> Features:
         assert isinstance(function, MLPFunction)
         return _with_constant(function.hidden(s))
 
-    return Features(last_layer, discrete=True)
+    return Features(last_layer, discrete=True, kind="network")
 
 
 def _with_constant(rows: FloatArray) -> FloatArray:
     return np.concatenate([rows, np.ones((len(rows), 1), rows.dtype)], axis=1)
-
-
-def _median_distance(rows: FloatArray, rng: np.random.Generator) -> float:
-    """Return the median distance between random pairs, a bandwidth that fits any scale."""
-    left, right = rng.permutation(len(rows)), rng.permutation(len(rows))
-    distance = np.linalg.norm(rows[left] - rows[right], axis=1)
-    positive = distance[distance > 0]
-    return float(np.median(positive)) if len(positive) else 1.0

@@ -7,7 +7,7 @@
 The interval comes from doing it again on rows drawn with replacement within each step. Given (s,
 a), the noise of r and s' at different steps is uncorrelated, so drawing the steps independently has
 the right variance even where rows are parts of whole episodes. What no resampling can show is what
-the data never visits: see the share of unsupported visits in `hyq data inspect`.
+the data never visits: see the share of unsupported visits in `hyq data check`.
 """
 
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from hyq.core.seeding import Streams
 from hyq.core.settings import check_range
 from hyq.core.types import Array, FloatArray, IntArray
 from hyq.coverage.estimate import NORMAL_95, Interval
-from hyq.coverage.features import FeatureKind, Features, features_for, fitting_features
+from hyq.coverage.features import FeatureKind, Features, features_for
 from hyq.coverage.policy import load_policy
 from hyq.coverage.scan import is_index
 from hyq.data.dataset import Dataset
@@ -67,16 +67,16 @@ def evaluate_saved(
     if not is_index(dataset.action):
         raise HyqError("fitted Q evaluation of saved policies needs discrete actions")
     streams, own = Streams(seed), _own_actions(saved, dataset)
-    kind = features or fitting_features(saved)
     rng = streams.generator("features")
-    chosen = features_for(kind, dataset, [], [taken for pair in own for taken in pair], rng, saved)
+    chosen = features_for(
+        features, dataset, [], [taken for pair in own for taken in pair], rng, saved
+    )
     plain, inside, *drawn = _values(dataset, chosen, own, replicates, streams)
     inside = min(max(inside, 0.0), 1.0)
     doubts: tuple[str, ...] = ()
     if inside < LEAST_INSIDE:
         doubts = (
-            "the data does not support this policy all the way: unlogged values count as 0, and "
-            "the interval cannot show it. See 'hyq data inspect --policy'.",
+            "the policy leaves what was logged, where values count as 0 (see 'hyq data check')",
         )
     margin = NORMAL_95 * float(np.std(drawn, ddof=1))
     agreed = sum(int((own[h][0] == dataset.at(h).action).sum()) for h in range(dataset.horizon))

@@ -201,7 +201,8 @@ class Space:
             basis = _monomials(place[known], min(MOST_FEATURES, len(known) // 5))
             gram = basis.T @ basis
             ridge = 1e-7 * np.trace(gram) / len(gram) * np.eye(len(gram))
-            weights = np.linalg.solve(gram + ridge, basis.T @ target[known])
+            mean = target[known].mean(axis=0)  # constants are to be predicted to the last digit
+            weights = np.linalg.solve(gram + ridge, basis.T @ (target[known] - mean))
             left = target[known] - basis @ weights
             nearest = range(1, 1 + min(NEIGHBOURS, len(known)))
             near = self.trees[group].query(points[mine], k=nearest)[1]

@@ -1,12 +1,11 @@
-"""Does an inspection rank the lock's datasets as Hy-Q's sample complexity does?
+"""Does a check rank the lock's datasets as Hy-Q's sample complexity does?
 
 Three datasets of the same size: the paper's trajectory and occupancy data, which cover the optimal
-policy in different ways, and episodes of uniformly random actions, which do not. Each is inspected
+policy in different ways, and episodes of uniformly random actions, which do not. Each is checked
 against the optimal policy, and V-type Hy-Q is run on it until it solves the lock or gives up.
 """
 
 import json
-import math
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,8 +16,9 @@ import numpy as np
 from hyq.core.files import append_line
 from hyq.core.seeding import Streams
 from hyq.core.types import Transitions
-from hyq.coverage.inspect import inspect_dataset
-from hyq.coverage.policy import save_policy
+from hyq.coverage.check import check_all
+from hyq.coverage.policy import load_policy, save_policy
+from hyq.coverage.steps import play_in
 from hyq.data.dataset import Dataset
 from hyq.envs.combination_lock import LATENTS, CombinationLockVector, LockSpec, lock_parameters
 from hyq.experts.lock import lock_dataset, lock_provenance
@@ -28,6 +28,8 @@ from hyq.runs import lock
 from hyq.runs.lock_spec import LockRun
 
 DATA = ("trajectory", "occupancy", "uniform")
+PLAYED = 500
+"""Episodes of the optimal policy that data is compared with."""
 
 
 def random_episodes(spec: LockSpec, size: int, seed: int) -> Dataset:
@@ -86,31 +88,34 @@ def start(out: Path, quick: bool = False) -> Iterator[tuple[int, int]]:
 
 
 def _measure(root: Path, kind: str, spec: LockRun, budget: int) -> dict[str, Any]:
-    found = inspect_dataset(root / kind, policy=root / "optimal", features="network")
-    policy = found.comparator
-    assert policy is not None
+    data, policy = Dataset.load(root / kind), load_policy(root / "optimal")
+    played = "optimal", play_in(policy, data, None, PLAYED)
+    (found,) = check_all({kind: data}, played=played, by_step=policy)
+    coverage = found.coverage
+    assert coverage is not None
+    covered, transfer = coverage.covered, coverage.transfer
     # One tuple a step and iteration makes the samples to solve as fine as they can be; data that
     # does not cover the policy is given ten, or it would take hours to give up.
     run = LockRun(
         data=str(root / kind),
         horizon=spec.horizon,
         seed=spec.seed,
-        m_on=1 if policy.covered else 10,
+        m_on=1 if covered else 10,
         online_budget=budget,
     )
     *_, last = lock.start(run, root / f"run-{kind}")
     assert last.summary is not None
     return {
         **{name: last.summary[name] for name in ("solved", "online_steps", "eval_return")},
-        "covered": policy.covered,
-        "transfer": _finite(policy.transfer.value),
-        "transfer_interval": [_finite(policy.transfer.low), _finite(policy.transfer.high)],
-        "condition": _finite(policy.condition.value),
-        "unsupported": policy.unsupported,
-        "escaping": found.escaping,
+        "covered": covered,
+        "transfer": _finite(transfer.value, covered),
+        "transfer_interval": [_finite(end, covered) for end in (transfer.low, transfer.high)],
+        "condition": _finite(coverage.condition, covered),
+        "unsupported": coverage.unseen,
+        "escaping": found.cells.escaping,
     }
 
 
-def _finite(value: float) -> float | None:
-    """JSON has no infinity: None stands for it."""
-    return value if math.isfinite(value) else None
+def _finite(value: float, covered: bool) -> float | None:
+    """Without cover the coefficient is infinite, which JSON has not: None stands for it."""
+    return value if covered else None

@@ -222,7 +222,7 @@ COVERAGE_SEEDS = (103, 104, 105)
 def coverage_suite(preset: Preset) -> Suite:
     """Watch how soon Hy-Q learns from each dataset of Montezuma's Revenge.
 
-    To be compared with the order in which 'hyq data inspect' puts the datasets.
+    To be compared with the order in which 'hyq data check' puts the datasets.
     """
     hybrid = _montezuma(500_000 if preset == "full" else 2000, evaluation_episodes=0)
     runs = [
