@@ -1,46 +1,44 @@
-"""Every deep algorithm by name: its agent, the settings it has, and how its parts are put together.
+"""Every deep algorithm by name: its agent, and the settings it has.
 
 A setting that an algorithm does not declare raises: it would have no effect.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from typing import Any
 
-import gymnasium as gym
-
 from hyq.agents import ppo_rnd
-from hyq.agents.base import Loss, OptimizerConfig
+from hyq.agents.awac import AWACConfig, awac_actor_loss, awac_critic_loss
+from hyq.agents.base import AdamConfig, Loss, OptimizerConfig
 from hyq.agents.bc import BC, BCConfig
+from hyq.agents.calql import CQLSACConfig, calql_critic_loss, cql_critic_loss
 from hyq.agents.cql import CQLConfig
+from hyq.agents.ddpgfd import DDPGfDConfig, ddpgfd_actor_loss, ddpgfd_critic_loss
 from hyq.agents.dqfd import DQfDConfig, dqfd_loss
 from hyq.agents.hyq_dqn import HyQ, HyQConfig
+from hyq.agents.hyq_sac import HySAC, HySACConfig
 from hyq.agents.iql import IQL, IQLConfig
-from hyq.agents.ppo_rnd import RNDConfig, RNDTrainer, build_rnd
+from hyq.agents.ppo_rnd import RNDConfig, build_rnd
+from hyq.agents.td3_bc import TD3BCConfig, td3_bc_actor_loss, td3_critic_loss
 from hyq.collector import (
-    Collector,
-    EpsilonGreedy,
     ExplorationConfig,
-    Preprocessing,
+    NoiseConfig,
     PreprocessingConfig,
-    VectorEnv,
 )
+from hyq.core.actions import ActionKind
 from hyq.core.errors import HyqError
-from hyq.core.memory import keep_freed_memory
-from hyq.core.schedules import schedule
-from hyq.core.seeding import Streams, torch_seed
 from hyq.core.settings import decode, encode
-from hyq.data.dataset import Dataset
-from hyq.data.fits import check_fits
-from hyq.data.replay_buffer import ReplayBuffer
-from hyq.data.sampler import MIXES, HybridSampler, OfflineShare, Source
-from hyq.networks import NetworkConfig, NetworkFactory
+from hyq.networks import (
+    EncoderConfig,
+    NetworkConfig,
+)
 from hyq.trainer import (
     HybridConfig,
     OfflineConfig,
     OnlineConfig,
+    PretrainingConfig,
     ReturnConfig,
-    Trainer,
     TrainerConfig,
     UpdatesConfig,
 )
@@ -132,6 +130,8 @@ class Algorithm:
     """What makes the agent; of RND, the whole training."""
     config: type[Any]
     """Its own settings."""
+    actions: ActionKind = "discrete"
+    """The kind of actions that it chooses."""
     acts: bool = True
     uses_data: bool = True
     scales_by_data: bool = False
@@ -140,6 +140,10 @@ class Algorithm:
     """In place of the agent's own."""
     one_step: bool = False
     """Whether its loss needs single-step rows beside n-step ones."""
+    return_to_go: bool = False
+    """Whether its loss needs the data's returns."""
+    by_priority: bool = False
+    """Whether priorities decide how many rows are offline, and not beta."""
     defaults: Mapping[str, Any] = field(default_factory=dict)
     """Settings that are others than usual, whatever the preset says."""
     presets: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: PRESETS)
@@ -150,24 +154,27 @@ class Algorithm:
         """The configs that hold all its settings."""
         if self.config is RNDConfig:
             return RNDConfig, PreprocessingConfig
-        learns_values = self.config is not BCConfig
+        learns_values, discrete = self.config is not BCConfig, self.actions == "discrete"
+        mixes = self.acts and self.uses_data
         parts: dict[type[Any], bool] = {
             self.config: True,
             OnlineConfig: self.acts,
-            HybridConfig: self.acts and self.uses_data,
+            HybridConfig: mixes and not self.by_priority,
+            PretrainingConfig: mixes and self.by_priority,
             UpdatesConfig: not self.acts,
             TrainerConfig: True,
             OfflineConfig: self.uses_data and learns_values,
             ReturnConfig: learns_values,
-            ExplorationConfig: self.acts,
+            ExplorationConfig: self.acts and discrete,
+            NoiseConfig: self.acts and not discrete,
             PreprocessingConfig: True,
-            NetworkConfig: True,
-            OptimizerConfig: True,
+            NetworkConfig if discrete else EncoderConfig: True,
+            OptimizerConfig if discrete else AdamConfig: True,
         }
         return tuple(group for group, used in parts.items() if used)
 
 
-ALGORITHMS: dict[str, Algorithm] = {
+_DISCRETE: dict[str, Algorithm] = {
     "hyq": Algorithm(
         "Hy-Q: Q-learning on offline data and its own experience together", HyQ, HyQConfig
     ),
@@ -210,23 +217,131 @@ ALGORITHMS: dict[str, Algorithm] = {
         presets=ppo_rnd.PRESETS,
     ),
 }
-"""Every algorithm; all but RND learn off-policy, in one loop."""
+CONTINUOUS_DEFAULTS: dict[str, Any] = {
+    "batch_size": 256,
+    "hidden": (256, 256),
+    "learning_rate": 3e-4,
+    "num_envs": 1,
+    "buffer_size": 1_000_000,
+    "priority_online": UNIFORM,
+    "priority_offline": UNIFORM,
+}
+"""What all algorithms for continuous actions share, where an algorithm has the setting."""
+
+
+def _continuous(
+    summary: str,
+    agent: Callable[..., Any],
+    config: type[Any],
+    defaults: Mapping[str, Any] | None = None,
+    **parts: Any,
+) -> Algorithm:
+    """Describe an algorithm for continuous actions."""
+    about = Algorithm(summary, agent, config, actions="continuous", **parts)
+    merged = {**CONTINUOUS_DEFAULTS, **(defaults or {})}
+    return replace(about, defaults=merged, presets={"default": {}})
+
+
+_CONTINUOUS: dict[str, Algorithm] = {
+    "hyq": _continuous(
+        "Hy-SAC: soft actor-critic on offline data and its own experience together",
+        HySAC,
+        HySACConfig,
+    ),
+    "sac": _continuous(
+        "soft actor-critic without offline data, which may be given to scale its inputs by",
+        HySAC,
+        HySACConfig,
+        uses_data=False,
+        scales_by_data=True,
+        defaults={"random_steps": 1000, "learning_starts": 1000},
+    ),
+    "calql": _continuous(
+        "calibrated CQL: pessimistic pretraining, then offline data and experience together",
+        partial(HySAC, loss=calql_critic_loss),
+        CQLSACConfig,
+        return_to_go=True,
+    ),
+    "awac": _continuous(
+        "imitation of what did better than the policy, in offline data and experience together",
+        partial(HySAC, loss=awac_critic_loss, actor_loss=awac_actor_loss, squashed=False),
+        AWACConfig,
+    ),
+    "ddpgfd": _continuous(
+        "deterministic policy gradients from demonstrations: the data is taken for an expert's",
+        partial(
+            HySAC,
+            loss=ddpgfd_critic_loss,
+            actor_loss=ddpgfd_actor_loss,
+            squashed=False,
+            stochastic=False,
+        ),
+        DDPGfDConfig,
+        one_step=True,
+        by_priority=True,
+        defaults={
+            "n_step": 5,
+            "n_step_offline": 5,
+            "weight_decay": 1e-5,
+            "action_noise": 0.1,
+            "priority_online": (0.3, 1e-3),
+            "priority_offline": (0.3, 1.0),
+        },
+    ),
+    "td3bc": _continuous(
+        "deterministic policy gradients near the data's actions, on offline data alone",
+        partial(
+            HySAC,
+            loss=td3_critic_loss,
+            actor_loss=td3_bc_actor_loss,
+            squashed=False,
+            stochastic=False,
+            actor_every=2,
+        ),
+        TD3BCConfig,
+        acts=False,
+    ),
+    "cql": _continuous(
+        "conservative soft actor-critic on offline data alone",
+        partial(HySAC, loss=cql_critic_loss),
+        CQLSACConfig,
+        acts=False,
+    ),
+    "iql": _continuous("implicit Q-learning on offline data alone", IQL, IQLConfig, acts=False),
+    "bc": _continuous("behaviour cloning of offline data", BC, BCConfig, acts=False),
+}
+ALGORITHMS: dict[ActionKind, dict[str, Algorithm]] = {
+    "discrete": _DISCRETE,
+    "continuous": _CONTINUOUS,
+}
+"""Every algorithm by the kind of its actions; all but RND learn off-policy, in one loop."""
+
+
+def find_algorithm(name: str, actions: ActionKind = "discrete") -> Algorithm:
+    """Look an algorithm up; raise with what there is."""
+    found = ALGORITHMS[actions].get(name)
+    if found is None:
+        elsewhere = any(name in known for known in ALGORITHMS.values())
+        what = f"{name!r} is not for {actions} actions" if elsewhere else f"no algorithm {name!r}"
+        raise HyqError(f"{what}: choose from {', '.join(ALGORITHMS[actions])}")
+    return found
 
 
 class Configs:
     """The configs of one run, found by their type."""
 
-    def __init__(self, parts: Mapping[type[Any], Any]) -> None:
+    def __init__(self, algorithm: Algorithm, parts: Mapping[type[Any], Any]) -> None:
         """Take one config for each group of an algorithm."""
-        self._parts = dict(parts)
+        self.algorithm, self._parts = algorithm, dict(parts)
 
     def get(self, group: type[Any]) -> Any:
         """Return a config, or one with its defaults for a group that the algorithm does not use."""
-        return self._parts[group] if group in self._parts else group()
+        found = [part for part in self._parts.values() if isinstance(part, group)]
+        return found[0] if found else group()
 
     def has(self, group: type[Any]) -> bool:
         """Tell whether the algorithm has a group of settings."""
-        return group in self._parts
+        return any(isinstance(part, group) for part in self._parts.values())
 
     @property
     def agent(self) -> Any:
@@ -238,28 +353,29 @@ class Configs:
         return {name: v for part in self._parts.values() for name, v in encode(part).items()}
 
 
-def setting_groups(algorithm: str) -> dict[str, type[Any]]:
+def setting_groups(algorithm: str, actions: ActionKind = "discrete") -> dict[str, type[Any]]:
     """Return the config that each setting of an algorithm belongs to."""
-    if algorithm not in ALGORITHMS:
-        raise HyqError(f"no algorithm {algorithm!r}: choose from {', '.join(ALGORITHMS)}")
-    return {part.name: g for g in ALGORITHMS[algorithm].groups for part in fields(g)}
+    return {p.name: g for g in find_algorithm(algorithm, actions).groups for p in fields(g)}
 
 
 def configure(
-    algorithm: str, preset: str = "default", settings: Mapping[str, Any] | None = None
+    algorithm: str,
+    preset: str = "default",
+    settings: Mapping[str, Any] | None = None,
+    actions: ActionKind = "discrete",
 ) -> Configs:
     """Decode the settings of an algorithm: defaults, then the preset's, its own, and those given.
 
     A preset is for all algorithms, and what one of them does not use is passed over; a setting that
     is given and not used raises.
     """
-    groups = setting_groups(algorithm)
-    about = ALGORITHMS[algorithm]
+    about, groups = find_algorithm(algorithm, actions), setting_groups(algorithm, actions)
     if preset not in about.presets:
         raise HyqError(f"no preset {preset!r}: choose from {', '.join(about.presets)}")
     for name in settings or {}:
         if name not in groups:
-            known = any(name in setting_groups(other) for other in ALGORITHMS)
+            every = [(other, kind) for kind, known in ALGORITHMS.items() for other in known]
+            known = any(name in setting_groups(*other) for other in every)
             what = f"{algorithm} does not use the setting" if known else "unknown setting"
             raise HyqError(f"{what} {name!r}: leave it out (it has {', '.join(sorted(groups))})")
     merged = {**about.presets[preset], **about.defaults, **(settings or {})}
@@ -267,147 +383,4 @@ def configure(
     for name, value in merged.items():
         if name in groups:
             parts[groups[name]][name] = value
-    return Configs({group: decode(group, values) for group, values in parts.items()})
-
-
-def build(
-    algorithm: str,
-    configs: Configs,
-    env: VectorEnv | None,
-    dataset: Dataset | None,
-    streams: Streams,
-    *,
-    spaces: tuple[Any, Any] | None = None,
-    network: NetworkFactory | None = None,
-    loss: Loss | None = None,
-    offline_share: OfflineShare | None = None,
-) -> Trainer | RNDTrainer:
-    """Put the parts of an algorithm together; raise before time is spent where they do not fit.
-
-    Args:
-        algorithm: Its name.
-        configs: Its settings.
-        env: Where it acts; an algorithm that does not act needs none.
-        dataset: What it learns from, for algorithms that use data.
-        streams: All random numbers.
-        spaces: (observation_space, action_space), where there is no environment.
-        network: A user's own, in place of the one that the settings describe.
-        loss: A user's own, in place of the algorithm's.
-        offline_share: A user's own rule, in place of beta's.
-    """
-    about = ALGORITHMS[algorithm]
-    if about.uses_data and dataset is None:
-        raise HyqError(f"{algorithm} learns from offline data: give some, or take algorithm dqn")
-    if dataset is not None and not (about.uses_data or about.scales_by_data):
-        raise HyqError(f"{algorithm} does not use offline data: leave it out")
-    if about.acts and env is None:
-        raise HyqError(f"{algorithm} acts: give an environment")
-    if about.config is RNDConfig and env is not None:
-        if network or loss or offline_share:
-            raise HyqError("rnd has its own networks and loss, and no data to share")
-        return build_rnd(configs.get(RNDConfig), configs.get(PreprocessingConfig), env, streams)
-    if env is not None:
-        spaces = env.single_observation_space, env.single_action_space
-    assert spaces is not None, "give an environment, or the spaces of one"
-    preprocessing = Preprocessing(configs.get(PreprocessingConfig), spaces[0])
-    action_space, first_action = _counted_from_zero(spaces[1])
-    returns, online = configs.get(ReturnConfig), configs.get(OnlineConfig)
-    frame_stack = preprocessing.config.frame_stack
-    offline_source = online_source = sample = collector = explore = None
-    if dataset is not None:
-        check_fits(dataset, *spaces)
-        buffer = _buffer_of(dataset, configs, preprocessing, action_space, first_action)
-        sample = buffer.sample_observations
-        if about.uses_data:
-            learned = configs.get(OfflineConfig)
-            priority = learned.priority_offline if configs.has(OfflineConfig) else UNIFORM
-            offline_source = Source(buffer, learned.n_step_offline, *priority)
-    optimizer = configs.get(OptimizerConfig)
-    if optimizer.device == "cpu":
-        keep_freed_memory()
-    with torch_seed(streams.integer("network")):
-        agent = about.agent(
-            configs.agent,
-            optimizer,
-            network or configs.get(NetworkConfig).factory(sample),
-            preprocessing.space,
-            action_space,
-            update_every=online.update_every if about.acts else 1,
-            **({"loss": loss or about.loss} if loss or about.loss else {}),
-        )
-    if about.acts and env is not None:
-        if env.num_envs != online.num_envs:
-            raise HyqError(f"the environment has num_envs {env.num_envs}, not {online.num_envs}")
-        collector = Collector(env, streams.below("collect"), preprocessing.config)
-        explore = EpsilonGreedy(configs.get(ExplorationConfig), env.num_envs, int(action_space.n))
-        length = max(online.buffer_size // env.num_envs, frame_stack + 2)
-        own = ReplayBuffer(
-            env.num_envs, length, preprocessing.frame_space, action_space, frame_stack=frame_stack
-        )
-        online_source = Source(own, online.n_step, *online.priority_online)
-    hybrid = configs.get(HybridConfig)
-    beta = hybrid.beta if configs.has(HybridConfig) else schedule(0.0 if about.acts else 1.0)
-    sampler = HybridSampler(
-        offline_source,
-        online_source,
-        offline_share or MIXES[hybrid.mix](beta),
-        optimizer.device,
-        one_step=about.one_step or loss is not None,
-    )
-    pretraining = hybrid.pretraining if configs.has(HybridConfig) else 0
-    if not about.acts:
-        pretraining = configs.get(UpdatesConfig).updates
-    return Trainer(
-        agent,
-        sampler,
-        collector,
-        explore,
-        streams,
-        configs.get(TrainerConfig),
-        returns,
-        online if about.acts else None,
-        gamma=getattr(configs.agent, "gamma", schedule(1.0)),
-        pretraining=pretraining,
-    )
-
-
-def _check_unordered(config: OfflineConfig, frame_stack: int) -> None:
-    """Raise for settings that need what comes before or after a transition of the data."""
-    wanted = {"n_step_offline": 1, "truncation_terminates": False, "frame_stack": 1}
-    found = {**vars(config), "frame_stack": frame_stack}
-    wrong = [f"{name}={value}" for name, value in wanted.items() if found[name] != value]
-    if wrong:
-        raise HyqError(
-            f"the data is transitions without order: give {', '.join(wrong)}, or whole episodes"
-        )
-
-
-def _buffer_of(
-    dataset: Dataset,
-    configs: Configs,
-    preprocessing: Preprocessing,
-    action_space: gym.Space[Any],
-    first_action: int,
-) -> ReplayBuffer:
-    """Hold a dataset as an algorithm looks at it."""
-    learned, returns = configs.get(OfflineConfig), configs.get(ReturnConfig)
-    if not dataset.ordered:
-        _check_unordered(learned, preprocessing.config.frame_stack)
-    return ReplayBuffer.of(
-        dataset,
-        preprocessing.frame_space,
-        action_space,
-        frame_stack=preprocessing.config.frame_stack,
-        first_action=first_action,
-        prepare=preprocessing.frames,
-        scale_reward=returns.scaled,
-        life_loss_discount=returns.life_loss_discount,
-        truncation_terminates=learned.truncation_terminates,
-    )
-
-
-def _counted_from_zero(space: Any) -> tuple[Any, int]:
-    """Return an action space whose discrete actions are counted from 0, and the first action."""
-    if isinstance(space, gym.spaces.Discrete):
-        return gym.spaces.Discrete(int(space.n)), int(space.start)
-    raise HyqError(f"the algorithms here need discrete actions, this environment has {space}")
+    return Configs(about, {group: decode(group, values) for group, values in parts.items()})

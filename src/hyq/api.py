@@ -11,14 +11,15 @@ from rich.console import Console
 from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 
+from hyq.actor_critic import CriticFactory
 from hyq.agents.base import Loss
-from hyq.algorithms import ALGORITHMS
+from hyq.algorithms import find_algorithm
 from hyq.collector import VectorEnv
 from hyq.core.errors import HyqError
 from hyq.core.trust import Trust
 from hyq.data.dataset import Dataset
 from hyq.data.sampler import OfflineShare
-from hyq.envs.make import EnvFactory
+from hyq.envs.make import EnvFactory, kind_of_actions
 from hyq.networks import NetworkFactory
 from hyq.policy import Policy
 from hyq.runs import runner
@@ -38,6 +39,7 @@ def train(
     preset: str = "default",
     seed: int = 0,
     network: NetworkFactory | str | None = None,
+    critic: CriticFactory | None = None,
     loss: Loss | str | None = None,
     offline_share: OfflineShare | None = None,
     out: Path | str | None = None,
@@ -57,11 +59,16 @@ def train(
         env: A Gymnasium id, a function that makes the environment, or a vector environment.
         data: Offline data, the directory it was saved in, or a named dataset ('hyq data list').
         online_steps: Steps to take in the environment; by default as in the preset.
-        algorithm: 'hyq', or a baseline: see 'hyq algorithms'.
+        algorithm: 'hyq', or a baseline: see 'hyq algorithms'. The action space decides which: Hy-Q
+            for discrete actions, its actor-critic for continuous ones.
         preset: Named settings to start from.
         seed: Chooses every random number.
         network: A function of (observation_space, action_space) that returns a `torch.nn.Module`
-            with forward(obs) -> (batch, actions); or the name of one here, such as 'mlp'.
+            with forward(obs) -> (batch, actions), or, where actions are continuous, forward(obs) ->
+            a `torch.distributions.Distribution` over actions within [-1, 1]; or the name of one
+            here, such as 'mlp'.
+        critic: For continuous actions, a function of the two spaces that returns a module with
+            forward(obs, action) -> (batch,), of which an ensemble is made.
         loss: A function of (agent, batch) that returns the loss and the TD error of each row; or
             'huber' or 'squared', the form of the algorithm's own.
         offline_share: A function of (batch_size, step, rng) that returns how many rows of a
@@ -86,8 +93,9 @@ def train(
         settings["network"], network = network, None
     if isinstance(loss, str):
         settings["loss"], loss = loss, None
+    actions = kind_of_actions(env, wrappers, env_parameters or {})
     is_vector = isinstance(env, gym.vector.VectorEnv)
-    if is_vector and ALGORITHMS.get(algorithm, ALGORITHMS["hyq"]).acts:
+    if is_vector and find_algorithm(algorithm, actions).acts:
         settings.setdefault("num_envs", env.num_envs)  # type: ignore[union-attr]
     if evaluation_episodes is None:
         evaluation_episodes = 0 if is_vector and evaluation_env is None else 10
@@ -102,18 +110,20 @@ def train(
         preset,
         seed,
         settings,
+        actions,
         evaluation_episodes,
         wrappers=tuple(wrappers),
         env_parameters=dict(env_parameters or {}),
         processes=processes,
     )
     objects = Objects(
+        network,
+        critic,
+        loss,
+        offline_share,
         None if isinstance(env, str) else env,
         evaluation_env,
         data if isinstance(data, Dataset) else None,
-        network,
-        loss,
-        offline_share,
     )
     where = None if out is None else Path(out)
     run = runner.start(spec, where, objects, keep_checkpoint=keep_checkpoint)
@@ -126,6 +136,7 @@ def resume(
     env: EnvFactory | VectorEnv | None = None,
     data: Dataset | None = None,
     network: NetworkFactory | None = None,
+    critic: CriticFactory | None = None,
     loss: Loss | None = None,
     offline_share: OfflineShare | None = None,
     evaluation_env: VectorEnv | None = None,
@@ -138,7 +149,7 @@ def resume(
     What was given to `train` as a Python object, and not by name, is given again. A run of another
     user or machine imports an environment or wrappers of its own only with `trust`.
     """
-    objects = Objects(env, evaluation_env, data, network, loss, offline_share)
+    objects = Objects(network, critic, loss, offline_share, env, evaluation_env, data)
     run = runner.resume(Path(out), objects, trust=trust)
     spec = RunSpec.decoded(RunDirectory.open(Path(out)).manifest["spec"])
     return _finished(run, spec, callbacks, progress)

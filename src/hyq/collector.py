@@ -12,6 +12,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode
 
+from hyq.core.actions import Actions
 from hyq.core.errors import HyqError, in_one_line
 from hyq.core.images import downsample
 from hyq.core.schedules import PiecewiseLinear
@@ -160,6 +161,46 @@ class EpsilonGreedy:
 
 
 @dataclass(frozen=True)
+class NoiseConfig:
+    """Exploration of continuous actions, beside what a stochastic policy does by itself."""
+
+    random_steps: int = 0
+    """Online steps at the start that are played uniformly at random."""
+    action_noise: float = 0.0
+    """Standard deviation of the noise that is added to actions, which reach from -1 to 1."""
+
+    def __post_init__(self) -> None:
+        """Raise for settings that cannot run."""
+        check_range("random_steps", self.random_steps, 0)
+        check_range("action_noise", self.action_noise, 0)
+
+
+class ActionNoise:
+    """Plays at random for a while, and then adds noise to actions."""
+
+    def __init__(self, config: NoiseConfig, actions: Actions) -> None:
+        """Take the settings."""
+        self._config, self._actions = config, actions
+
+    def __call__(self, actions: Array, step: int, rng: np.random.Generator) -> Array:
+        """Return the actions to take."""
+        if step < self._config.random_steps:
+            return self._actions.random(len(actions), rng)
+        noise = self._config.action_noise * rng.standard_normal(actions.shape)
+        return (actions + noise).clip(-1.0, 1.0).astype(np.float32)
+
+    def reset(self, envs: BoolArray) -> None:
+        """Forget nothing: there is no memory."""
+
+    def state(self) -> dict[str, Array]:
+        """Return what is remembered."""
+        return {}
+
+    def load_state(self, state: Mapping[str, Array]) -> None:
+        """Undo `state`."""
+
+
+@dataclass(frozen=True)
 class Outcome:
     """What one step of every environment led to."""
 
@@ -183,7 +224,7 @@ class Collector:
     """Episodes in every environment of a vector environment, each from a seed of its own.
 
     Environments are reset by hand, so no transition ever crosses from one episode into the next.
-    Discrete actions are counted from 0 here, whatever the environment's first one is.
+    Actions are those of agents here: counted from 0, or from -1 to 1 (`core.actions`).
 
     Where seeding takes long, the environment may say how many steps a seed lasts, as `seed_lasts`:
     until then episodes continue with its randomness, and the actions of all of them are remembered.
@@ -203,7 +244,7 @@ class Collector:
             )
         self.env, self.num_envs = env, env.num_envs
         self.preprocessing = Preprocessing(config, env.single_observation_space)
-        self.first_action = int(getattr(env.single_action_space, "start", 0))
+        self.actions = Actions(env.single_action_space)
         self._streams, self._stack = streams, config.frame_stack
         self._seed_lasts = int(getattr(env, "seed_lasts", 0))
         self._episode = np.zeros(env.num_envs, np.int64)
@@ -244,8 +285,7 @@ class Collector:
         """Start a step everywhere; where it can, the environment works in the background."""
         for taken, action in zip(self._actions, actions, strict=True):
             taken.append(action)
-        if self.first_action:
-            actions = actions + self.first_action
+        actions = self.actions.to_env(actions)
         if hasattr(self.env, "step_async"):
             self.env.step_async(actions)
         else:
@@ -327,7 +367,7 @@ class Collector:
 
     def state(self) -> dict[str, Array]:
         """Return what brings every episode back: its seed, the actions since, the newest frames."""
-        space = self.env.single_action_space
+        space = self.actions.space
         taken = [action for actions in self._actions for action in actions]
         return {
             "seeded": self._seeded.copy(),
@@ -345,10 +385,8 @@ class Collector:
         length = state["length"]
         histories = np.split(state["actions"], np.cumsum(length)[:-1])
         longest = int(length.max())
-        space = self.env.single_action_space
+        space = self.actions.space
         waiting = np.zeros(space.shape or (), space.dtype)
-        if isinstance(space, gym.spaces.Box):
-            waiting = np.clip(waiting, space.low, space.high)
         for clock in range(longest + 1):
             begins = length == longest - clock
             if begins.any():
@@ -383,7 +421,7 @@ def evaluate(
 ) -> FloatArray:
     """Play `episodes` episodes and return the sum of rewards of each.
 
-    `act` returns actions counted from 0 for a batch of observations. Every environment plays a
+    `act` returns an agent's actions for a batch of observations. Every environment plays a
     fixed number of episodes, so that short ones do not count more often.
     """
     collector = Collector(env, streams, config)

@@ -45,10 +45,30 @@ def chosen(q_tm1: Tensor, a_tm1: Tensor) -> Tensor:
     return q_tm1.gather(-1, a_tm1.unsqueeze(-1)).squeeze(-1)
 
 
-def td_learning(v_tm1: Tensor, r_t: Tensor, discount_t: Tensor, v_t: Tensor) -> Tensor:
+def td_learning(
+    v_tm1: Tensor,
+    r_t: Tensor,
+    discount_t: Tensor,
+    v_t: Tensor,
+    value_range: tuple[float, float] | None = None,
+) -> Tensor:
     """Return the TD errors r + discount v_t - v_tm1 (Sutton 1988); no gradient through `v_t`."""
     _check(v_tm1.shape, r_t.shape, discount_t.shape, v_t.shape)
-    return r_t + discount_t * v_t.detach() - v_tm1
+    target = r_t + discount_t * v_t.detach()
+    return (target if value_range is None else target.clamp(*value_range)) - v_tm1
+
+
+def ensemble_td_learning(
+    q_tm1: Tensor,
+    r_t: Tensor,
+    discount_t: Tensor,
+    v_t: Tensor,
+    value_range: tuple[float, float] | None = None,
+) -> Tensor:
+    """Return `td_learning` of every member's values (members, B) towards the same targets (B,)."""
+    _check(r_t.shape, discount_t.shape, v_t.shape, q_tm1.shape[1:])
+    reward, discount, value = (row.expand_as(q_tm1) for row in (r_t, discount_t, v_t))
+    return td_learning(q_tm1, reward, discount, value, value_range)
 
 
 def huber_loss(error: Tensor) -> Tensor:

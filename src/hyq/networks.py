@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from hyq.core.errors import HyqError
+from hyq.core.errors import HyqError, in_one_line
 from hyq.core.images import colours_last
 from hyq.core.trees import Tree, flatten, leaves, space_tree, tree_map
 from hyq.core.types import Array
@@ -157,7 +157,7 @@ class Encoder(nn.Module):
         super().__init__()
         spaces = _named(space_tree(observation_space))
         # Module names may hold no dots, and leaves in a dictionary are named by paths.
-        self._paths = list(spaces)
+        self._paths, self.layers = list(spaces), layers
         self.scalings = nn.ModuleList(scaling[path] for path in spaces)
         self.branches = nn.ModuleList()
         width = 0
@@ -242,16 +242,14 @@ def orthogonal_(module: nn.Module) -> None:
 
 
 @dataclass(frozen=True)
-class NetworkConfig:
-    """Which network learns, where the user gives none."""
+class EncoderConfig:
+    """Which layers see the observation, where the user gives no network."""
 
     network: str = "auto"
     """auto: by the observations. mlp; nature: Mnih et al. (2015); small, normalised, unnormalised:
     three kinds for images of 42x42."""
     hidden: tuple[int, ...] | None = None
     """Units of the hidden layers; the network's own by default."""
-    dueling: bool | None = None
-    """Override the network's dueling head; None keeps it."""
     standardise_pixels: bool = False
     """Scale each pixel by its mean and std in the data, not all alike: where images mostly stay
     the same, what moves then stands out."""
@@ -265,30 +263,40 @@ class NetworkConfig:
     def layers(self, observation_space: gym.Space[Any]) -> Layers:
         """Return the layers for a space."""
         named = NETWORKS.get(self.network) or default_layers(observation_space)
-        if self.hidden is not None:
-            named = replace(named, hidden=self.hidden)
+        return named if self.hidden is None else replace(named, hidden=self.hidden)
+
+
+@dataclass(frozen=True)
+class NetworkConfig(EncoderConfig):
+    """Which network learns, where the user gives none."""
+
+    dueling: bool | None = None
+    """Override the network's dueling head; None keeps it."""
+
+    def layers(self, observation_space: gym.Space[Any]) -> Layers:
+        """Return the layers for a space."""
+        named = super().layers(observation_space)
         return named if self.dueling is None else replace(named, dueling=self.dueling)
 
-    def factory(self, sample: Callable[[int], Tree] | None) -> NetworkFactory:
-        """Return the function that builds the network, scaled by a sample of data if there is one.
 
-        The sample is taken once, however many networks are built.
-        """
-        scalings: dict[str, InputScaling] = {}
+class EncoderFactory:
+    """Builds encoders for one agent, all of them scaled by one sample of data if there is one."""
 
-        def build(observation_space: gym.Space[Any], action_space: gym.Space[Any]) -> nn.Module:
-            if not scalings:
-                scalings.update(
-                    input_scaling(
-                        observation_space, sample, standardise_pixels=self.standardise_pixels
-                    )
-                )
-            layers = self.layers(observation_space)
-            fresh = {n: InputScaling(s.shift, s.scale) for n, s in scalings.items()}
-            encoder = Encoder(observation_space, layers, fresh)
-            return QNetwork(encoder, layers, num_actions(action_space))
+    def __init__(
+        self, config: EncoderConfig, space: gym.Space[Any], sample: Callable[[int], Tree] | None
+    ) -> None:
+        """Work the scaling out."""
+        self.space, self.layers = space, config.layers(space)
+        self._scalings = input_scaling(space, sample, standardise_pixels=config.standardise_pixels)
 
-        return build
+    def __call__(self, layers: Layers | None = None) -> Encoder:
+        """Build a new encoder."""
+        fresh = {n: InputScaling(s.shift, s.scale) for n, s in self._scalings.items()}
+        return Encoder(self.space, layers or self.layers, fresh)
+
+    def q_network(self, outputs: int) -> "QNetwork":
+        """Build a network of so many values."""
+        return QNetwork(self(), self.layers, outputs)
 
 
 def num_actions(space: gym.Space[Any]) -> int:
@@ -319,28 +327,34 @@ class Autocast(nn.Module):
 
 
 def check_network(network: nn.Module, space: gym.Space[Any], outputs: int, device: str) -> None:
-    """Run a network on two made-up observations, and raise unless its outputs have their shape."""
-    rows = tree_map(
-        lambda leaf: torch.as_tensor(np.stack([leaf, leaf])).to(device),
-        tree_map(lambda part: np.zeros(part.shape, part.dtype), space_tree(space)),
-    )
-    was_training = network.training
-    network.eval()
-    try:
-        with torch.no_grad():
-            found = network(rows)
-    except Exception as error:
-        kind = type(error).__name__
-        raise HyqError(
-            f"the network cannot read observations of {space}: {kind}: {error}".replace("\n", " ")
-        ) from error
-    finally:
-        network.train(was_training)
+    """Raise unless a network's outputs for two made-up observations have their shape."""
+    found = tried(network, (made_up_rows(space, device),), f"observations of {space}")
     if not isinstance(found, Tensor) or found.shape != (2, outputs):
         shape = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
         raise HyqError(
             f"the network must return a tensor (batch, {outputs}), for 2 rows it gave {shape}"
         )
+
+
+def made_up_rows(space: gym.Space[Any], device: str) -> Tree:
+    """Return two observations of nothing but zeros."""
+    return tree_map(
+        lambda part: torch.as_tensor(np.zeros((2, *part.shape), part.dtype)).to(device),
+        space_tree(space),
+    )
+
+
+def tried(network: nn.Module, inputs: tuple[Tree, ...], what: str) -> Any:
+    """Return what a network makes of inputs; raise in one line where it cannot read them."""
+    was_training = network.training
+    network.eval()
+    try:
+        with torch.no_grad():
+            return network(*inputs)
+    except Exception as error:
+        raise HyqError(f"the network cannot read {what}: {in_one_line(error)}") from error
+    finally:
+        network.train(was_training)
 
 
 def leaf_paths(space: gym.Space[Any]) -> list[str]:

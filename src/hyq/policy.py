@@ -13,7 +13,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from hyq.actor_critic import Actor, Mode
 from hyq.collector import Preprocessing, PreprocessingConfig
+from hyq.core.actions import Actions
 from hyq.core.arrays import load_arrays, save_arrays
 from hyq.core.errors import HyqError
 from hyq.core.files import DRAFT, read_json, write_bytes, write_json
@@ -43,10 +45,10 @@ class Policy:
     """The greedy policy of a network, with the spaces and the preprocessing it was trained on."""
 
     network: nn.Module = field(repr=False)
-    """From observations to a score of each action."""
+    """From observations to a score of each discrete action, or to actions within [-1, 1]."""
     observation_space: gym.Space[Any]
     """As the environment shows observations."""
-    action_space: gym.spaces.Discrete
+    action_space: gym.Space[Any]
     preprocessing: PreprocessingConfig = field(default_factory=PreprocessingConfig)
     about: Mapping[str, Any] = field(default_factory=dict)
     """Where it comes from: algorithm, environment, data, score; JSON only."""
@@ -57,8 +59,23 @@ class Policy:
         A network that was trained on stacked frames wants the same stack, oldest frame first: see
         `player`. Frames are given as the environment shows them.
         """
-        actions = int(self.action_space.start) + self.scores(observation).argmax(-1)
-        return actions if actions.ndim else int(actions)
+        actions = self.actions.to_env(self.choose(observation))
+        return int(actions) if actions.ndim == 0 and self.is_discrete else actions
+
+    @property
+    def actions(self) -> Actions:
+        """How the network's actions are those of the environment."""
+        return Actions(self.action_space)
+
+    @property
+    def is_discrete(self) -> bool:
+        """Whether actions are choices, each with a score."""
+        return isinstance(self.action_space, gym.spaces.Discrete)
+
+    def choose(self, observation: Any) -> Array:
+        """Return what `act` does as agents have it: counted from 0, or within [-1, 1]."""
+        found = self._outputs(observation)
+        return np.asarray(found.argmax(-1)) if self.is_discrete else found
 
     def player(self) -> "Player":
         """Return what plays episodes of one environment frame by frame."""
@@ -66,6 +83,12 @@ class Policy:
 
     def scores(self, observation: Any) -> FloatArray:
         """Return the score of every action for one observation, or a row of them for each."""
+        if not self.is_discrete:
+            raise HyqError("a policy of continuous actions has no scores of them: call act")
+        return self._outputs(observation)
+
+    def _outputs(self, observation: Any) -> FloatArray:
+        """Return what the network makes of one observation, or of each of a batch."""
         tree = tree_map(np.asarray, without_tuples(observation))
         single = self._fits(tree, batched=False)
         if not single and not self._fits(tree, batched=True):
@@ -89,8 +112,8 @@ class Policy:
         )
         with torch.inference_mode():
             found = self.network.eval()(tree_map(torch.from_numpy, prepared))
-        scores: FloatArray = found.float().cpu().numpy()
-        return scores[0] if single else scores
+        outputs: FloatArray = found.float().cpu().numpy()
+        return outputs[0] if single else outputs
 
     def save(self, path: Path | str) -> None:
         """Write the policy into a directory, replacing the one that was there."""
@@ -127,15 +150,15 @@ class Policy:
             history = dict(about["about"])
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise HyqError(f"{directory / DESCRIPTION} is damaged: {error!r}") from None
-        if not isinstance(action_space, gym.spaces.Discrete):
-            raise HyqError(f"{directory} has actions {action_space}: discrete ones were expected")
         arrays = load_arrays(directory / WEIGHTS, digest)
         state = {name: torch.from_numpy(array) for name, array in arrays.items()}
         seen = Preprocessing(config, observation_space).space
-        counted = gym.spaces.Discrete(num_actions(action_space))
-        module = (
-            network(seen, counted) if network else rebuild_network(described, seen, counted, state)
-        )
+        actions = Actions(action_space).space
+        if network is None:
+            module = rebuild_network(described, seen, actions, state)
+        else:
+            module = network(seen, actions)
+            module = Mode(module) if isinstance(actions, gym.spaces.Box) else module
         kinds = {name: tensor.dtype for name, tensor in module.state_dict().items()}
         if any(kinds.get(name, tensor.dtype) != tensor.dtype for name, tensor in state.items()):
             raise HyqError(f"the weights of {directory} have other types than its network")
@@ -147,13 +170,14 @@ class Policy:
         except RuntimeError as error:
             reason = " ".join(str(error).split())
             raise HyqError(f"the weights of {directory} do not fit its network: {reason}") from None
-        check_network(module, seen, num_actions(action_space), "cpu")
+        check_network(module, seen, num_outputs(actions), "cpu")
         return cls(module, observation_space, action_space, config, history)
 
     def export_onnx(self, path: Path | str) -> None:
-        """Write the policy as ONNX: from a batch of observations to its `scores` and `action`.
+        """Write the policy as ONNX: from a batch of observations to its `action`.
 
-        The graph does what `act` does. It takes float32 observations of the environment, pixels
+        The graph does what `act` does, the scaling of continuous actions included; it also returns
+        the `scores` of discrete ones. It takes float32 observations of the environment, pixels
         from 0 to 255, each part of a dictionary by its name, and downsamples images itself.
         """
         if importlib.util.find_spec("onnxscript") is None:
@@ -170,7 +194,7 @@ class Policy:
                 _Graph(self).eval(),
                 kwargs={"observation": example},  # a dictionary in args would be taken for kwargs
                 input_names=names,
-                output_names=["scores", "action"],
+                output_names=["action", "scores"][: 1 + self.is_discrete],
                 dynamic_shapes={"observation": tree_map(lambda _: {0: rows}, example)},
                 dynamo=True,
                 verbose=False,
@@ -223,10 +247,9 @@ class Player:
         """Begin an episode: forget the frames of the one before."""
         self._frames = []
 
-    def act(self, frame: Any) -> int:
+    def act(self, frame: Any) -> Any:
         """Take in the newest frame, and return the action."""
-        action: int = self._policy.act(self.see(frame))
-        return action
+        return self._policy.act(self.see(frame))
 
     def see(self, frame: Any) -> Tree:
         """Take in the newest frame, and return the observation: an episode's first is repeated."""
@@ -248,12 +271,18 @@ class _Graph(nn.Module):
         super().__init__()
         self.network = policy.network
         self._factor = policy.preprocessing.downsample
-        self._first_action = int(policy.action_space.start)
+        self._space = policy.action_space
 
-    def forward(self, observation: Tree) -> tuple[Tensor, Tensor]:
-        """Return the scores of every action, and the best action."""
-        scores = self.network(tree_map(self._downsampled, observation))
-        return scores, self._first_action + scores.argmax(-1)
+    def forward(self, observation: Tree) -> tuple[Tensor, ...]:
+        """Return the action, and the scores that it is the best by where there are some."""
+        outputs = self.network(tree_map(self._downsampled, observation))
+        if isinstance(self._space, gym.spaces.Discrete):
+            return int(self._space.start) + outputs.argmax(-1), outputs
+        assert isinstance(self._space, gym.spaces.Box)
+        bounds = self._space.low, self._space.high
+        low, high = (torch.as_tensor(bound, dtype=torch.float32) for bound in bounds)
+        shaped = outputs.reshape(-1, *low.shape)
+        return (((low + high) / 2 + (high - low) / 2 * shaped).clamp(low, high),)
 
     def _downsampled(self, images: Tensor) -> Tensor:
         """Do what `core.images.downsample` does; the sums are small enough to be exact."""
@@ -272,6 +301,11 @@ def describe_network(network: nn.Module) -> dict[str, Any]:
     """Say how a network is built again: by its layers, or by the user."""
     if isinstance(network, QNetwork):
         return {"layers": asdict(network.layers)}
+    if isinstance(network, Mode):
+        actor = network.actor
+        if isinstance(actor, Actor):
+            return {"layers": asdict(actor.encoder.layers), "squashed": actor.squashed}
+        network = actor
     return {"class": f"{type(network).__module__}:{type(network).__qualname__}"}
 
 
@@ -288,14 +322,18 @@ def rebuild_network(
             "Policy.load(path, network=...) and the function that built it"
         )
 
-    def build() -> QNetwork:
+    def build() -> nn.Module:
         paths = leaf_paths(observation_space)
+        place = "" if isinstance(action_space, gym.spaces.Discrete) else "actor."
+        place += "encoder.scalings"
         scalings = {
-            path: InputScaling(*(state[f"encoder.scalings.{i}.{n}"] for n in ("shift", "scale")))
+            path: InputScaling(*(state[f"{place}.{i}.{n}"] for n in ("shift", "scale")))
             for i, path in enumerate(paths)
         }
-        encoder = Encoder(observation_space, layers, scalings)
-        return QNetwork(encoder, layers, num_actions(action_space))
+        encoder, outputs = Encoder(observation_space, layers, scalings), num_outputs(action_space)
+        if isinstance(action_space, gym.spaces.Discrete):
+            return QNetwork(encoder, layers, outputs)
+        return Mode(Actor(encoder, outputs, squashed=bool(about.get("squashed"))))
 
     try:
         spec = dict(about["layers"])
@@ -311,6 +349,14 @@ def rebuild_network(
         if name not in state or state[name].shape != sizes.get(name):
             raise HyqError(f"the weights do not fit its network: {name} is of another shape")
     return build()
+
+
+def num_outputs(action_space: gym.Space[Any]) -> int:
+    """Return how many numbers a policy's network gives: scores, or the entries of an action."""
+    if isinstance(action_space, gym.spaces.Discrete):
+        return num_actions(action_space)
+    [length] = action_space.shape or ()
+    return length
 
 
 def plain_network(network: nn.Module) -> nn.Module:

@@ -7,16 +7,16 @@ was interrupted resumes with the same bits and no generator's state is ever stor
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Literal, SupportsFloat
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from hyq.agents.base import Agent
-from hyq.collector import Collector, EpsilonGreedy
+from hyq.collector import ActionNoise, Collector, EpsilonGreedy
 from hyq.core.errors import HyqError, check_finite
 from hyq.core.schedules import PiecewiseLinear, schedule
 from hyq.core.seeding import Streams, torch_seed
@@ -89,20 +89,30 @@ class OfflineConfig:
 
 
 @dataclass(frozen=True)
-class HybridConfig:
+class PretrainingConfig:
+    """What happens before the first online step."""
+
+    pretraining: int = 4000
+    """Updates on the offline data alone before the first online step."""
+
+    def __post_init__(self) -> None:
+        """Raise for settings that cannot run."""
+        check_range("pretraining", self.pretraining, 0)
+
+
+@dataclass(frozen=True)
+class HybridConfig(PretrainingConfig):
     """How offline and online data are mixed."""
 
     beta: PiecewiseLinear = schedule(0.5)
     """Share of the minibatches that comes from the offline data, against online steps."""
     mix: Mix = "split"
     """split: every minibatch holds that share; bernoulli: all of it or nothing, as in the paper."""
-    pretraining: int = 4000
-    """Updates on the offline data alone before the first online step."""
 
     def __post_init__(self) -> None:
         """Raise for settings that cannot run."""
+        super().__post_init__()
         check_range("beta", self.beta, 0, 1)
-        check_range("pretraining", self.pretraining, 0)
 
 
 @dataclass(frozen=True)
@@ -126,7 +136,9 @@ class OnlineConfig:
     num_envs: int = 8
     """Environments that are stepped together."""
     update_every: int = 1
-    """Online steps for each update (the paper's n_value)."""
+    """Online steps after which an update is due (the paper's n_value)."""
+    updates_per_step: int = 1
+    """Updates whenever one is due, each on a minibatch of its own (the update-to-data ratio)."""
     learning_starts: int = 500
     """Online steps before the first update that is not pretraining."""
     buffer_size: int = 100_000
@@ -141,7 +153,7 @@ class OnlineConfig:
         """Raise for settings that cannot run."""
         for name in ("online_steps", "learning_starts"):
             check_range(name, getattr(self, name), 0)
-        for name in ("num_envs", "update_every", "buffer_size", "n_step"):
+        for name in ("num_envs", "update_every", "updates_per_step", "buffer_size", "n_step"):
             check_range(name, getattr(self, name), 1)
         check_priority("priority_online", self.priority_online)
 
@@ -173,7 +185,7 @@ class Trainer:
         agent: Agent,
         sampler: HybridSampler,
         collector: Collector | None,
-        explore: EpsilonGreedy | None,
+        explore: EpsilonGreedy | ActionNoise | None,
         streams: Streams,
         config: TrainerConfig,
         returns: ReturnConfig,
@@ -220,34 +232,36 @@ class Trainer:
                 yield self._report()
 
     def actor(self, rng: np.random.Generator) -> Callable[[Tree], Array]:
-        """Return what plays in evaluations: the greedy action of each row, counted from 0."""
-        return lambda observation: self._scores(observation).argmax(axis=1)
+        """Return what plays in evaluations: the policy's action of each row, not exploring."""
+        return lambda observation: self._ask(self.agent.act, observation)
 
     def policy_network(self) -> nn.Module:
-        """Return the module whose outputs the policy maximises."""
+        """Return the module of the greedy policy."""
         return self.agent.policy_network()
 
     def _act(self) -> Array:
-        """Choose epsilon-greedy actions (Algorithm 3, line 6)."""
-        scores = self._scores(self._collector.observation)
-        if self._beginning.any():
-            self._predicted[self._beginning] = scores.max(axis=1)[self._beginning]
-            self._beginning[:] = False
-        greedy = scores.argmax(axis=1)
+        """Choose actions, and explore (Algorithm 3, line 6)."""
+        observation, begins = self._collector.observation, self._beginning
+        rng = self._act_stream.at(self.online_steps)
+        if begins.any():
+            self._predicted[begins] = self._ask(self.agent.value, observation)[begins]
+            begins[:] = False
+        # Reseeded for every step, so that what a policy samples resumes too.
+        seeded = self.agent.stochastic and self._explore is not None
+        with torch_seed(int(rng.integers(2**31)), self.sampler.device) if seeded else nullcontext():
+            action = self._ask(lambda rows: self.agent.act(rows, explore=True), observation)
         if self._explore is None:
-            return greedy
-        return self._explore(greedy, self.online_steps, self._act_stream.at(self.online_steps))
+            return action
+        return self._explore(action, self.online_steps, rng)
 
-    def _scores(self, observation: Tree) -> FloatArray:
-        """Return the agent's scores of every action; Dropout and its like are off."""
-        agent, device = self.agent, self.sampler.device
+    def _ask(self, question: Callable[[Tree], Tensor], observation: Tree) -> Array:
+        """Return what the agent makes of a batch of observations; Dropout and its like are off."""
+        device = self.sampler.device
         rows = tree_map(lambda leaf: torch.from_numpy(np.ascontiguousarray(leaf)), observation)
-        agent.eval()
+        self.agent.eval()
         with torch.inference_mode():
-            scores: FloatArray = (
-                agent.scores(tree_map(lambda leaf: leaf.to(device), rows)).cpu().numpy()
-            )
-        return scores
+            found: Array = question(tree_map(lambda leaf: leaf.to(device), rows)).cpu().numpy()
+        return found
 
     def _update(self, offline_only: bool = False) -> None:
         """Take one gradient step on a minibatch of both sources (Algorithm 3, lines 10 and 11)."""
@@ -304,7 +318,8 @@ class Trainer:
         online, now = self._online, self.online_steps
         if now < max(online.learning_starts, 1):
             return 0
-        return now // online.update_every - (now - online.num_envs) // online.update_every
+        due = now // online.update_every - (now - online.num_envs) // online.update_every
+        return due * online.updates_per_step
 
     def _passed(self, period: int) -> bool:
         """Tell whether the newest step of all environments went past a multiple of `period`."""

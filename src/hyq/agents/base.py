@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Literal, TypeVar
 
-import gymnasium as gym
 import torch
 from torch import Tensor, nn
 
@@ -16,7 +15,6 @@ from hyq.core.schedules import PiecewiseLinear, schedule
 from hyq.core.seeding import torch_seed
 from hyq.core.trees import Tree, flatten, subtree
 from hyq.data.sampler import Batch
-from hyq.networks import Autocast, NetworkFactory, check_network, num_actions
 
 Part = TypeVar("Part")
 Result = TypeVar("Result")
@@ -28,7 +26,7 @@ MASTER = "master"
 
 
 @dataclass(frozen=True)
-class OptimizerConfig:
+class AdamConfig:
     """Adam, on whatever hardware."""
 
     learning_rate: PiecewiseLinear = schedule(1e-3)
@@ -41,8 +39,6 @@ class OptimizerConfig:
     """Gradients that are longer are shortened to it."""
     device: str = "cpu"
     """Where the networks are: cpu, cuda, ..."""
-    precision: Precision = "auto"
-    """Arithmetic of the layers; auto takes bfloat16 for convolutions where the processor has it."""
     threads: int = 1
     """Threads that share the work of a minibatch, a shard each, computing on one core each."""
 
@@ -62,6 +58,14 @@ class OptimizerConfig:
             raise HyqError(f"no device {self.device!r} on this machine: {reason}") from None
 
 
+@dataclass(frozen=True)
+class OptimizerConfig(AdamConfig):
+    """Adam, and the arithmetic of Q-networks."""
+
+    precision: Precision = "auto"
+    """Arithmetic of the layers; auto takes bfloat16 for convolutions where the processor has it."""
+
+
 class Agent(nn.Module, ABC):
     """An algorithm: it acts and learns, and knows no environment, no replay and no disk.
 
@@ -70,6 +74,8 @@ class Agent(nn.Module, ABC):
 
     updates: Tensor
     """Gradient steps taken, a count that is saved with the networks."""
+    stochastic = False
+    """Whether its policy samples actions to explore; others are explored by the trainer alone."""
 
     def __init__(self) -> None:
         """Start the count of updates."""
@@ -77,8 +83,12 @@ class Agent(nn.Module, ABC):
         self.register_buffer("updates", torch.zeros((), dtype=torch.int64))
 
     @abstractmethod
-    def scores(self, observation: Tree) -> Tensor:
-        """Return what the greedy policy maximises, of shape (B, actions)."""
+    def act(self, observation: Tree, *, explore: bool = False) -> Tensor:
+        """Return an action for each row; where it has several, `explore` samples one."""
+
+    @abstractmethod
+    def value(self, observation: Tree) -> Tensor:
+        """Return the value predicted for each row; where there is none, a likelihood."""
 
     @abstractmethod
     def update(self, batch: Batch, step: int) -> "Updated":
@@ -90,7 +100,7 @@ class Agent(nn.Module, ABC):
 
     @abstractmethod
     def policy_network(self) -> nn.Module:
-        """Return the module whose outputs (B, actions) the greedy policy maximises."""
+        """Return the module of the greedy policy: scores (B, actions), or actions (B, d)."""
 
     def state(self) -> dict[str, Tensor]:
         """Return everything the agent depends on, as named tensors."""
@@ -99,6 +109,14 @@ class Agent(nn.Module, ABC):
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         """Undo `state`."""
         load_training_state(self, self.optimizers(), state)
+
+
+def follow(target: nn.Module, network: nn.Module, rate: float) -> None:
+    """Move a target network towards its network: w~ <- (1 - rate) w~ + rate w."""
+    with torch.no_grad():
+        torch._foreach_lerp_([*target.parameters()], [*network.parameters()], rate)
+        for kept, newest in zip(target.buffers(), network.buffers(), strict=True):
+            kept.copy_(newest)
 
 
 def training_state(
@@ -163,7 +181,7 @@ class GradientStep:
     to change the eight digits of a bfloat16 number; the parameters are the masters, rounded.
     """
 
-    def __init__(self, parameters: Iterable[nn.Parameter], config: OptimizerConfig) -> None:
+    def __init__(self, parameters: Iterable[nn.Parameter], config: AdamConfig) -> None:
         """Make the optimisers, one for each thread's part of the parameters."""
         self._config, self._parameters = config, list(parameters)
         self._masters = self._parameters
@@ -206,7 +224,6 @@ class GradientStep:
         if self._masters is not self._parameters:
             with torch.no_grad():
                 torch._foreach_copy_([*self._parameters], [*self._masters])
-        agent.updates.add_(1)
         return Updated(torch.cat(errors), torch.cat(losses), norm)
 
     def _shard(
@@ -279,41 +296,3 @@ def _has_side_effects(loss: Loss, agent: Agent, batch: Batch) -> bool:
     if changes:
         agent.load_state_dict(kept)
     return draws or changes
-
-
-def build_network(
-    make: NetworkFactory,
-    observation_space: gym.Space[Any],
-    action_space: gym.Space[Any],
-    config: OptimizerConfig,
-) -> nn.Module:
-    """Build a network, check its outputs, and put it where it computes."""
-    network = make(observation_space, action_space).to(config.device)
-    # With the channels of a pixel side by side, a CPU goes through convolutions a tenth faster.
-    network = network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    check_network(network, observation_space, num_actions(action_space), config.device)
-    if not any(parameter.requires_grad for parameter in network.parameters()):
-        raise HyqError("the network has no parameters to learn")
-    if not computes_in_bfloat16(network, config):
-        return network
-    for parameter in network.parameters():
-        parameter.data = parameter.data.bfloat16()
-    return Autocast(network)
-
-
-def computes_in_bfloat16(network: nn.Module, config: OptimizerConfig) -> bool:
-    """Tell whether a network is to compute in bfloat16; emulated, it is tens of times slower."""
-    if config.precision != "auto":
-        return config.precision == "bfloat16"
-    if not any(isinstance(module, nn.Conv2d) for module in network.modules()):
-        return False  # small layers lose more to the conversions than they gain
-    return has_bfloat16(config.device)
-
-
-def has_bfloat16(device: str) -> bool:
-    """Tell whether a device has bfloat16 arithmetic of its own."""
-    if device.startswith("cuda"):
-        return torch.cuda.is_available() and torch.cuda.is_bf16_supported()
-    if device != "cpu" or not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
-        return False
-    return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())

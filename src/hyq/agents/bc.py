@@ -1,18 +1,19 @@
-"""Behaviour cloning: the maximum likelihood of the logged actions, without any reward."""
+"""Behaviour cloning: the maximum likelihood of the logged actions, without any reward.
+
+Discrete actions are classified; of continuous ones a normal distribution is learned.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
-import gymnasium as gym
 import torch
 from torch import Tensor, nn
 
-from hyq import losses
-from hyq.agents.base import Agent, GradientStep, Loss, OptimizerConfig, Updated, build_network
+from hyq.actor_critic import log_likelihood
+from hyq.agents.base import AdamConfig, Agent, GradientStep, Loss, Updated
+from hyq.agents.building import Networks, greedy
 from hyq.core.trees import Tree
 from hyq.data.sampler import Batch
-from hyq.networks import NetworkFactory
 
 
 @dataclass(frozen=True)
@@ -22,38 +23,41 @@ class BCConfig:
 
 def bc_loss(agent: "BC", batch: Batch) -> tuple[Tensor, Tensor]:
     """Return -log pi(a | s) of each row, twice: it is the error that is watched, too."""
-    loss = losses.conservative_penalty(agent.network(batch.observation), batch.action)
+    loss = -log_likelihood(agent.network(batch.observation), batch.action)
     return loss, loss
 
 
 class BC(Agent):
-    """A classifier of actions."""
+    """A policy network."""
 
     def __init__(
         self,
         config: BCConfig,
-        optimizer: OptimizerConfig,
-        make_network: NetworkFactory,
-        observation_space: gym.Space[Any],
-        action_space: gym.Space[Any],
+        optimizer: AdamConfig,
+        networks: Networks,
         *,
-        update_every: int = 1,
+        steps_per_update: float = 1,
         loss: Loss = bc_loss,
     ) -> None:
-        """Build the classifier; see `HyQ` for the arguments."""
+        """Build the policy; see `HyQ` for the arguments."""
         super().__init__()
         self.config, self.loss = config, loss
-        self.network = build_network(make_network, observation_space, action_space, optimizer)
+        self.network = networks.policy()
         self._gradient_step = GradientStep(self.network.parameters(), optimizer)
 
-    def scores(self, observation: Tree) -> Tensor:
-        """Return the logits of the actions."""
-        logits: Tensor = self.network(observation)
-        return logits
+    def act(self, observation: Tree, *, explore: bool = False) -> Tensor:
+        """Return the most likely action."""
+        return greedy(self.network(observation))
+
+    def value(self, observation: Tree) -> Tensor:
+        """Return the likelihood of the most likely action: cloning predicts no return."""
+        policy = self.network(observation)
+        return log_likelihood(policy, greedy(policy)).exp()
 
     def update(self, batch: Batch, step: int) -> Updated:
         """Take one step towards the logged actions."""
         self.network.train()
+        self.updates += 1
         return self._gradient_step(self.loss, self, batch, step)
 
     def optimizers(self) -> Mapping[str, torch.optim.Optimizer]:
@@ -61,5 +65,5 @@ class BC(Agent):
         return self._gradient_step.optimizers
 
     def policy_network(self) -> nn.Module:
-        """Return the classifier."""
+        """Return the network of the policy."""
         return self.network

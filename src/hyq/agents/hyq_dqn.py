@@ -5,7 +5,7 @@ The loop, in `hyq.trainer`, is the paper's:
      1  Input: offline data D^nu, buffer sizes, update periods, beta, epsilon    the configs
      2  Initialize f_theta and the target f~                                     HyQ.__init__
      5  For each step t:
-     6    Act epsilon-greedily on f_theta                                        HyQ.scores
+     6    Act epsilon-greedily on f_theta                                        HyQ.act
      7-8  Step the environment, store the transition in D^on                     the collector
      9    Every update_every steps (n_value):
     10      Draw a minibatch, of D^nu with probability beta and else of D^on     data/sampler.py
@@ -19,20 +19,18 @@ user's own.
 import copy
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
-import gymnasium as gym
 import torch
 from torch import Tensor, nn
 
 from hyq import losses
-from hyq.agents.base import Agent, GradientStep, Loss, OptimizerConfig, Updated, build_network
-from hyq.core.errors import HyqError
+from hyq.agents.base import Agent, GradientStep, Loss, OptimizerConfig, Updated
+from hyq.agents.building import Networks
 from hyq.core.schedules import PiecewiseLinear, schedule
-from hyq.core.settings import check_range
+from hyq.core.settings import check_interval, check_range
 from hyq.core.trees import Tree
 from hyq.data.sampler import Batch
-from hyq.networks import NetworkFactory
 
 
 @dataclass(frozen=True)
@@ -60,12 +58,8 @@ class HyQConfig:
         """Raise for settings that cannot run."""
         check_range("gamma", self.gamma, 0, 1)
         check_range("cql_weight", self.cql_weight, 0)
-        if self.target_update_every < 1:
-            raise HyqError(
-                f"target_update_every must be at least 1, got {self.target_update_every}"
-            )
-        if self.value_range is not None and not self.value_range[0] < self.value_range[1]:
-            raise HyqError(f"value_range must have its smaller bound first, got {self.value_range}")
+        check_range("target_update_every", self.target_update_every, 1)
+        check_interval("value_range", self.value_range)
 
 
 def hyq_loss(agent: "HyQ", batch: Batch) -> tuple[Tensor, Tensor]:
@@ -85,11 +79,9 @@ class HyQ(Agent):
         self,
         config: HyQConfig,
         optimizer: OptimizerConfig,
-        make_network: NetworkFactory,
-        observation_space: gym.Space[Any],
-        action_space: gym.Space[Any],
+        networks: Networks,
         *,
-        update_every: int = 1,
+        steps_per_update: float = 1,
         loss: Loss = hyq_loss,
     ) -> None:
         """Build f_theta and its target (Algorithm 3, line 2).
@@ -97,32 +89,36 @@ class HyQ(Agent):
         Args:
             config: The settings of Q-learning.
             optimizer: Adam's, and where to compute.
-            make_network: A function of the two spaces.
-            observation_space: As the network sees observations.
-            action_space: Discrete, counted from 0.
-            update_every: Online steps for each update, in which target updates are counted.
+            networks: Builds the Q-network.
+            steps_per_update: Online steps for each update, in which target updates are counted.
             loss: The loss and the TD error of each row, given (agent, batch).
         """
         super().__init__()
         self.config, self.loss = config, loss
-        self.network = build_network(make_network, observation_space, action_space, optimizer)
+        self.network = networks.policy()
         self.target = copy.deepcopy(self.network).requires_grad_(False).eval()
         self.robust = losses.ROBUST[config.loss]
         self.step = 0
         """The online step of the newest update, which schedules are read at."""
-        self._target_period = max(1, round(config.target_update_every / update_every))
+        self._target_period = max(1, round(config.target_update_every / steps_per_update))
         self._gradient_step = GradientStep(self.network.parameters(), optimizer)
 
-    def scores(self, observation: Tree) -> Tensor:
-        """Return f(s, .), which the greedy policy maximises (Algorithm 3, line 6)."""
-        q: Tensor = self.network(observation)
-        return q
+    def act(self, observation: Tree, *, explore: bool = False) -> Tensor:
+        """Return the maximiser of f(s, .) (Algorithm 3, line 6); epsilon is the trainer's."""
+        action: Tensor = self.network(observation).argmax(-1)
+        return action
+
+    def value(self, observation: Tree) -> Tensor:
+        """Return the maximum of f(s, .)."""
+        value: Tensor = self.network(observation).amax(-1)
+        return value
 
     def update(self, batch: Batch, step: int) -> Updated:
         """Take one gradient step, and now and then copy f to f~ (Algorithm 3, lines 11 and 12)."""
         self.step = step
         self.network.train()
         updated = self._gradient_step(self.loss, self, batch, step)
+        self.updates += 1
         if int(self.updates) % self._target_period == 0:
             self.target.load_state_dict(self.network.state_dict())
         return updated

@@ -1,6 +1,7 @@
 """The subcommands of one run: start it, watch it, resume it."""
 
 import dataclasses
+import itertools
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
@@ -10,10 +11,12 @@ import tyro
 from hyq.algorithms import ALGORITHMS, configure, setting_groups
 from hyq.commands.report import report
 from hyq.commands.watch import HYBRID, LOCK, RND, check_tensorboard, to_tensorboard, watch
+from hyq.core.actions import ActionKind
 from hyq.core.errors import HyqError
 from hyq.core.schedules import PiecewiseLinear
 from hyq.core.settings import encode_value, field_help, json_object
 from hyq.core.terminal import Terminal
+from hyq.envs.make import kind_of_actions
 from hyq.runs import lock, runner
 from hyq.runs.lock_algorithms import LOCK_ALGORITHMS
 from hyq.runs.lock_spec import LockRun
@@ -49,14 +52,15 @@ def run_lock(spec: tyro.conf.OmitArgPrefixes[LockRun], *, out: Path) -> None:
 
 
 def train(words: list[str]) -> Callable[..., None]:
-    """Train deep Hy-Q, or a baseline, on any Gymnasium environment with discrete actions.
+    """Train deep Hy-Q, or a baseline, on any Gymnasium environment.
 
     The options are those of the algorithm, with the preset's values as their defaults: they depend
     on the words of the command.
     """
-    chosen = {name: _option(words, name) for name in ("algorithm", "preset")}
-    algorithm, preset = chosen["algorithm"] or "hyq", chosen["preset"] or "default"
-    run_options, settings_options = _run_options(), _settings_options(algorithm, preset)
+    algorithm, preset = _option(words, "algorithm") or "hyq", _option(words, "preset") or "default"
+    actions = _kind_of_actions(words)
+    run_options = _run_options(actions)
+    settings_options = _settings_options(algorithm, preset, actions)
 
     def command(
         run: tyro.conf.OmitArgPrefixes[run_options],  # type: ignore[valid-type]
@@ -67,7 +71,7 @@ def train(words: list[str]) -> Callable[..., None]:
         keep_checkpoint: bool = False,
         checkpoint_minutes: float = 2.0,
     ) -> None:
-        """Train deep Hy-Q, or a baseline, on any Gymnasium environment with discrete actions.
+        """Train deep Hy-Q, or a baseline, on any Gymnasium environment.
 
         Options below are those of the algorithm that is named with --algorithm, and defaults are
         those of its --preset.
@@ -95,20 +99,38 @@ def train(words: list[str]) -> Callable[..., None]:
     return command
 
 
-def _run_options() -> type[Any]:
+def _kind_of_actions(words: list[str]) -> ActionKind:
+    """Tell the kind of actions of the environment that the words of a command name."""
+    named = _option(words, "actions")
+    if named in ALGORITHMS:
+        return named
+    env = _option(words, "env")
+    if env is None:
+        return "discrete"
+    parameters = json_object("env_parameters", _option(words, "env-parameters") or "{}")
+    return kind_of_actions(env, _options_after(words, "wrappers"), parameters)
+
+
+def _options_after(words: list[str], name: str) -> list[str]:
+    """Return the words that follow an option, up to the next one."""
+    after = words[words.index(f"--{name}") + 1 :] if f"--{name}" in words else []
+    return list(itertools.takewhile(lambda word: not word.startswith("--"), after))
+
+
+def _run_options(actions: ActionKind) -> type[Any]:
     """Return the fields of `RunSpec` that are options themselves, with their documentation."""
     defaults = {part.name: part.default for part in dataclasses.fields(RunSpec)}
-    defaults |= {"env_parameters": "{}"}
+    defaults |= {"env_parameters": "{}", "actions": actions}
     kinds = get_type_hints(RunSpec) | {"env_parameters": str}
     del defaults["settings"]
     return _options("RunOptions", {name: (kinds[name], RunSpec, v) for name, v in defaults.items()})
 
 
-def _settings_options(algorithm: str, preset: str) -> type[Any]:
+def _settings_options(algorithm: str, preset: str, actions: ActionKind) -> type[Any]:
     """Return the settings of an algorithm as options, with the preset's values as defaults."""
-    configs = configure(algorithm, preset)
+    configs = configure(algorithm, preset, actions=actions)
     parts: dict[str, tuple[Any, type[Any], Any]] = {}
-    for name, group in setting_groups(algorithm).items():
+    for name, group in setting_groups(algorithm, actions).items():
         kind, value = get_type_hints(group)[name], getattr(configs.get(group), name)
         if kind is PiecewiseLinear:
             kind, value = str, str(encode_value(value))
@@ -189,6 +211,7 @@ def algorithms() -> None:
     for name, build in LOCK_ALGORITHMS.items():
         summary = (build.__doc__ or "").partition("\n")[0]
         console.print(f"  {name:<14} {summary}")
-    console.print("hyq train --algorithm ...")
-    for name, algorithm in ALGORITHMS.items():
-        console.print(f"  {name:<14} {algorithm.summary}")
+    for kind, known in ALGORITHMS.items():
+        console.print(f"hyq train --algorithm ..., where actions are {kind}")
+        for name, algorithm in known.items():
+            console.print(f"  {name:<14} {algorithm.summary}")

@@ -28,6 +28,12 @@ def check_range(
         raise HyqError(f"{name} must be {wanted}, got {found}")
 
 
+def check_interval(name: str, bounds: tuple[float, float] | None) -> None:
+    """Raise unless bounds, where there are any, have the smaller one first."""
+    if bounds is not None and not bounds[0] < bounds[1]:
+        raise HyqError(f"{name} must have its smaller bound first, got {bounds}")
+
+
 def check_choices(config: Any) -> None:
     """Raise for a word that the `Literal` annotation of its field does not list."""
     for name, kind in get_type_hints(type(config)).items():

@@ -171,14 +171,12 @@ class _Rows:
         parts = [column.reshape(len(column), -1) for column in columns]
         flat = np.concatenate(parts, axis=1).astype(np.float64)
         seen = ((flat - flat.mean(axis=0)) / scale_of(flat)).astype(np.float32)
-        own, action = policy.act(observation), np.array(dataset.action)
-        if discrete := is_index(action):
-            first_action = int(policy.action_space.start)
-            own, action = own - first_action, action.astype(np.int64) - first_action
+        own, action = policy.choose(observation), policy.actions.from_env(np.array(dataset.action))
+        if discrete := policy.is_discrete:
+            action = action.astype(np.int64)
         else:
-            action = action.reshape(len(action), -1)
             scale = scale_of(action).astype(np.float32)
-            own, action = own.reshape(len(own), -1) / scale, action / scale
+            own, action = own / scale, action / scale
         episode = np.repeat(np.arange(dataset.num_episodes), dataset.length)
         at = np.arange(len(dataset)) + episode
         ends = np.cumsum(dataset.length)

@@ -13,6 +13,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
+from hyq.core.actions import Actions
 from hyq.core.errors import HyqError
 from hyq.core.trees import Tree, flatten, space_tree, subtree, tree_map
 from hyq.core.types import Array, BoolArray, FloatArray, IntArray
@@ -72,6 +73,8 @@ class ReplayBuffer:
         }
         self._priorities = Priorities(capacity)
         self._highest = 1.0
+        self._returns: FloatArray | None = None
+        """Return from each slot's arrival on, discounted, where that was asked for."""
         self._running: BoolArray = np.zeros(num_envs, dtype=np.bool_)
 
     @classmethod
@@ -79,32 +82,32 @@ class ReplayBuffer:
         cls,
         dataset: Dataset,
         observation_space: gym.Space[Any],
-        action_space: gym.Space[Any],
+        actions: Actions,
         *,
         frame_stack: int = 1,
-        first_action: int = 0,
         prepare: Callable[[Tree], Tree] = lambda frames: frames,
         scale_reward: Callable[[FloatArray], FloatArray] = lambda reward: reward,
         life_loss_discount: float = 1.0,
         truncation_terminates: bool = False,
+        return_gamma: float | None = None,
     ) -> "ReplayBuffer":
         """Hold a dataset in one ring just large enough, all with priority 1.
 
         Args:
             dataset: Episodes laid end to end; transitions without order are episodes of one step.
             observation_space: Of single frames, once prepared.
-            action_space: Of actions, counted from 0 where they are discrete.
+            actions: How the environment's actions are those of agents.
             frame_stack: Newest frames that make one observation.
-            first_action: Subtracted from discrete actions.
             prepare: Applied to blocks of frames as the dataset has them.
             scale_reward: Applied to all rewards.
             life_loss_discount: Share of the value that continues beyond a lost life.
             truncation_terminates: Let the value end where an episode was truncated.
+            return_gamma: Work out every transition's discounted return, for `return_to_go`.
         """
         rows = dataset.num_observations
         # One step of the write head invalidates the oldest slots, so there is room for them.
         buffer = cls(
-            1, rows + frame_stack - 1, observation_space, action_space, frame_stack=frame_stack
+            1, rows + frame_stack - 1, observation_space, actions.space, frame_stack=frame_stack
         )
         for start in range(0, rows, BLOCK):
             block = slice(start, min(start + BLOCK, rows))
@@ -116,12 +119,16 @@ class ReplayBuffer:
         continuation = np.where(dataset.life_lost, life_loss_discount, 1.0)
         ends = np.cumsum(dataset.length) - 1
         continuation[ends] *= ~(dataset.terminated | truncation_terminates)
-        action = dataset.action - first_action if first_action else dataset.action
-        columns = {"action": action, "reward": scale_reward(dataset.reward)}
+        action, reward = actions.from_env(dataset.action), scale_reward(dataset.reward)
+        columns = {"action": action, "reward": reward}
         for name, values in (columns | {"continuation": continuation}).items():
             buffer._columns[name][np.flatnonzero(reached)] = values
         buffer._columns["timestep"][:rows] = np.arange(rows) - np.repeat(first, dataset.length + 1)
         buffer.written += rows
+        if return_gamma is not None:
+            found = _returns(columns["reward"], continuation, ends, return_gamma)
+            buffer._returns = np.full(buffer.length, -np.inf, np.float32)
+            buffer._returns[np.flatnonzero(reached)] = found
         priority = np.zeros(buffer.length)
         priority[np.flatnonzero(reached) - 1] = 1.0
         buffer._priorities.restore(priority)
@@ -244,6 +251,17 @@ class ReplayBuffer:
         slots = np.flatnonzero(self._priorities.leaves)
         return self.observations(slots[:: max(1, len(slots) // about)])
 
+    def return_to_go(self, slots: IntArray) -> FloatArray:
+        """Return the discounted return of the rest of the episode; minus infinity if unknown."""
+        if self._returns is None:
+            return np.full(len(slots), -np.inf, np.float32)
+        return self._returns[self._next(slots)]
+
+    @property
+    def total_priority(self) -> float:
+        """The sum of all priorities."""
+        return self._priorities.total
+
     def set_priorities(self, slots: IntArray, priority: FloatArray) -> None:
         """Give transitions new priorities."""
         self._priorities.set(slots, priority)
@@ -336,6 +354,20 @@ class ReplayBuffer:
         # A new episode begins at timestep 0, so from there on the numbers no longer match.
         same: BoolArray = timestep[path] == timestep[slots][:, None] + steps
         return same & (steps <= ahead[:, None])
+
+
+def _returns(
+    reward: FloatArray, continuation: FloatArray, ends: IntArray, gamma: float
+) -> FloatArray:
+    """Return discounted returns to the end of each episode; unknown where it was truncated."""
+    found = np.empty(len(reward), np.float64)
+    last, later = set(ends.tolist()), -np.inf
+    for t in range(len(reward) - 1, -1, -1):
+        if t in last:
+            later = -np.inf
+        later = reward[t] + (gamma * continuation[t] * later if continuation[t] else 0.0)
+        found[t] = later
+    return found.astype(np.float32)
 
 
 def _stored(dtype: Any) -> np.dtype[Any]:

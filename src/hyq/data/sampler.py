@@ -36,6 +36,11 @@ class Batch:
     """Importance weights, at most one, that undo the bias of drawing by priority."""
     offline: Tensor
     """Which rows are from the offline data."""
+    return_to_go: Tensor | None = None
+    """Discounted return of the rest of the episode where the data has it to its end, and minus
+    infinity elsewhere, where an algorithm asks for it."""
+    noise: Tensor | None = None
+    """Standard normal numbers that an update samples actions with."""
     one_step: "Batch | None" = None
     """The same rows with single-step rewards, discounts and next observations, where an algorithm
     asks for them."""
@@ -55,7 +60,7 @@ class Batch:
         cut = {
             name: tree_map(lambda leaf: leaf[rows], value)
             for name, value in vars(self).items()
-            if name != "one_step"
+            if name != "one_step" and value is not None
         }
         single = self.one_step
         if single is not None:
@@ -96,6 +101,19 @@ class Bernoulli:
     def __call__(self, batch_size: int, step: int, rng: np.random.Generator) -> int:
         """Return all or nothing."""
         return batch_size if rng.random() < self.beta(step) else 0
+
+
+@dataclass(frozen=True)
+class ByPriority:
+    """Each row is offline with the offline data's share of all priority, as if in one buffer."""
+
+    offline: ReplayBuffer
+    online: ReplayBuffer
+
+    def __call__(self, batch_size: int, step: int, rng: np.random.Generator) -> int:
+        """Return how many of the rows are offline."""
+        total = self.offline.total_priority
+        return int(rng.binomial(batch_size, total / (total + self.online.total_priority)))
 
 
 Mix = Literal["split", "bernoulli"]
@@ -167,6 +185,8 @@ class HybridSampler:
     device: str = "cpu"
     one_step: bool = False
     """Whether batches also hold the single-step version of their rows."""
+    return_to_go: bool = False
+    """Whether batches also hold the data's returns."""
 
     def draw(
         self,
@@ -201,6 +221,9 @@ class HybridSampler:
                 rows = _joined([s.buffer.gather(slots, 1, gamma) for s, slots in parts])
                 single = self._tensors(rows, np.concatenate(weights), offline)
             batch = replace(batch, one_step=single)
+        if self.return_to_go:
+            found = np.concatenate([source.buffer.return_to_go(slots) for source, slots in parts])
+            batch = replace(batch, return_to_go=torch.from_numpy(found).to(self.device))
         return Drawn(batch, parts, offline)
 
     def _tensors(self, rows: Rows, weight: FloatArray, offline: int) -> Batch:

@@ -1,7 +1,7 @@
 """Any Gymnasium environment as a vector environment: checked, and without automatic resets."""
 
 import importlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -9,6 +9,7 @@ import gymnasium as gym
 from gymnasium.envs.registration import load_env_creator
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
+from hyq.core.actions import ActionKind, Actions, action_kind
 from hyq.core.errors import HyqError, MisfitError, in_one_line
 from hyq.core.trees import leaves, space_tree, without_tuples
 from hyq.core.types import Array
@@ -30,7 +31,7 @@ def make_vector_env(
     processes: bool = False,
     **parameters: Any,
 ) -> VectorEnv:
-    """Make `num_envs` copies of an environment with discrete actions and array observations.
+    """Make `num_envs` copies of an environment with array observations.
 
     Args:
         env: A Gymnasium id, `module:id` to import a module first, or a function that makes one.
@@ -68,15 +69,25 @@ def make_rendered(
     return env_factory(env, wrappers, render_mode="rgb_array", **parameters)()
 
 
+def kind_of_actions(
+    env: str | EnvFactory | VectorEnv, wrappers: Sequence[str], parameters: Mapping[str, Any]
+) -> ActionKind:
+    """Tell the kind of an environment's actions, making one copy of it where that has to be."""
+    if isinstance(env, gym.vector.VectorEnv):
+        return action_kind(env.single_action_space)
+    if env in NATIVE:
+        return "discrete"
+    one = env_factory(env, wrappers, **parameters)()
+    try:
+        return action_kind(one.action_space)
+    finally:
+        one.close()
+
+
 def check_spaces(env: VectorEnv) -> None:
-    """Raise for an environment that a Q-network cannot act in or look at."""
-    actions, observations = env.single_action_space, env.single_observation_space
-    if not isinstance(actions, gym.spaces.Discrete):
-        raise HyqError(
-            f"the methods here need discrete actions, this environment has {actions}: "
-            "wrap it in one that offers a list of actions"
-        )
-    for leaf in leaves(space_tree(without_tuples(observations))):
+    """Raise for an environment that no agent can act in or look at."""
+    Actions(env.single_action_space)
+    for leaf in leaves(space_tree(without_tuples(env.single_observation_space))):
         if not isinstance(leaf, ARRAYS):
             raise MisfitError(
                 "observations must be arrays or dictionaries of arrays, this environment has "

@@ -16,9 +16,9 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from hyq.agents.base import Loss
-from hyq.algorithms import ALGORITHMS, build
+from hyq.build import Custom, build
 from hyq.collector import PreprocessingConfig, VectorEnv, evaluate, evaluation_envs
+from hyq.core.actions import Actions
 from hyq.core.errors import HyqError
 from hyq.core.files import new_directory, raising_damage, write_bytes, write_json
 from hyq.core.seeding import Streams
@@ -26,9 +26,7 @@ from hyq.core.trees import Tree
 from hyq.core.trust import Trust, check_trusted, sign
 from hyq.core.types import Array, FloatArray
 from hyq.data.dataset import Dataset
-from hyq.data.sampler import OfflineShare
 from hyq.envs.make import EnvFactory, make_vector_env
-from hyq.networks import NetworkFactory
 from hyq.policy import Policy, plain_network
 from hyq.runs import records
 from hyq.runs.checkpoint import TrainingCheckpoint, about_run
@@ -45,7 +43,7 @@ RECENT = 100
 
 
 @dataclass(frozen=True)
-class Objects:
+class Objects(Custom):
     """Python objects in place of what a spec names; they are given again to resume."""
 
     env: EnvFactory | VectorEnv | None = None
@@ -53,9 +51,6 @@ class Objects:
     evaluation_env: VectorEnv | None = None
     """Where to evaluate, if `env` is a vector environment."""
     dataset: Dataset | None = None
-    network: NetworkFactory | None = None
-    loss: Loss | None = None
-    offline_share: OfflineShare | None = None
 
     def described(self) -> dict[str, str]:
         """Name the objects for the manifest."""
@@ -206,7 +201,8 @@ class _Run:
 
     def _build(self, objects: Objects) -> None:
         spec = self.spec
-        about, configs = ALGORITHMS[spec.algorithm], spec.configs
+        configs = spec.configs
+        about = configs.algorithm
         data_is_idle = not (about.uses_data or about.scales_by_data)
         if data_is_idle and (spec.data or objects.dataset):
             raise HyqError(f"{spec.algorithm} does not use offline data: leave it out")
@@ -235,20 +231,10 @@ class _Run:
             if dataset is None and spec.data is not None:
                 dataset = load(spec.data, spec.seed)
             self.described_data = describe(dataset)
-            self.training = build(
-                spec.algorithm,
-                configs,
-                env,
-                dataset,
-                Streams(spec.seed),
-                network=objects.network,
-                loss=objects.loss,
-                offline_share=objects.offline_share,
-            )
+            self.training = build(configs, env, dataset, Streams(spec.seed), custom=objects)
         if self._is_over():
             raise HyqError("nothing to learn: give online_steps, or data and pretraining")
         observation_space, action_space = env.single_observation_space, env.single_action_space
-        assert isinstance(action_space, gym.spaces.Discrete)  # or the agent had raised
         self._spaces = observation_space, action_space
         self._preprocessing: PreprocessingConfig = configs.get(PreprocessingConfig)
 
@@ -364,12 +350,13 @@ class _Run:
         streams = Streams(self.spec.seed).below(name, number)
         rng, chance = streams.generator("explore"), self.spec.evaluation_epsilon
         act = self.training.actor(rng)
-        actions = int(self._spaces[1].n)
+        actions = Actions(self._spaces[1])
 
         def nearly_greedy(observation: Tree) -> Array:
             greedy = act(observation)
             explore = rng.random(len(greedy)) < chance
-            return np.where(explore, rng.integers(actions, size=len(greedy)), greedy)
+            anything = actions.random(len(greedy), rng)
+            return np.where(explore.reshape(-1, *[1] * (greedy.ndim - 1)), anything, greedy)
 
         chosen = nearly_greedy if chance else act
         return evaluate(self._evaluation, chosen, episodes, streams, self._preprocessing)

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Self
 
 from hyq.algorithms import Configs, configure
+from hyq.core.actions import ActionKind
 from hyq.core.errors import HyqError
 from hyq.core.settings import decode, encode_value
 
@@ -33,6 +34,9 @@ class RunSpec:
     """Chooses every random number of the run."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     """Settings of the algorithm that differ from the preset, by name."""
+    actions: ActionKind = "discrete"
+    """Kind of the environment's actions, discrete or continuous: it decides which algorithms there
+    are."""
     evaluation_episodes: int = 20
     """Episodes played at every evaluation, on environments of their own; 0 for none."""
     evaluate_every: int = 1
@@ -68,13 +72,13 @@ class RunSpec:
     @property
     def configs(self) -> Configs:
         """Every setting, decoded."""
-        return configure(self.algorithm, self.preset, self.settings)
+        return configure(self.algorithm, self.preset, self.settings, self.actions)
 
     @property
     def id(self) -> str:
         """A name that tells this run from others of a suite."""
         details = "".join(f"-{name}={value}" for name, value in self.settings.items())
-        named = ("env", "data", "algorithm", "seed", "settings", "wrappers", *EVALUATION)
+        named = ("env", "data", "algorithm", "actions", "seed", "settings", "wrappers", *EVALUATION)
         details += changed_fields(self, named)
         data = self.data or "no-data"
         return as_file_name(f"{self.algorithm}-{self.env}-{data}{details}-s{self.seed}")

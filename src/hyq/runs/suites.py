@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
-from hyq.algorithms import ALGORITHMS, PRESETS, setting_groups
+from hyq.algorithms import PRESETS, find_algorithm, setting_groups
 from hyq.core.errors import HyqError
 from hyq.experts.lock import LockData
 from hyq.experts.scripted import PROBLEMS
@@ -130,11 +130,12 @@ def baseline(hybrid: RunSpec, algorithm: str, **settings: Any) -> RunSpec:
 
     What the other does not use is left out. One that never acts makes as many updates as Hy-Q.
     """
-    groups, whole = setting_groups(algorithm), hybrid.configs.encoded()
+    groups, whole = setting_groups(algorithm, hybrid.actions), hybrid.configs.encoded()
     kept = {name: v for name, v in hybrid.settings.items() if name in groups}
     if "updates" in groups:
-        kept["updates"] = whole["pretraining"] + whole["online_steps"] // whole["update_every"]
-    about = ALGORITHMS[algorithm]
+        online = whole["online_steps"] * whole["updates_per_step"] // whole["update_every"]
+        kept["updates"] = whole["pretraining"] + online
+    about = find_algorithm(algorithm, hybrid.actions)
     data = hybrid.data if about.uses_data or about.scales_by_data else None
     return replace(hybrid, algorithm=algorithm, data=data, settings={**kept, **settings})
 

@@ -21,7 +21,7 @@ from hyq.core.seeding import Streams
 from hyq.core.settings import decode
 from hyq.core.trees import Tree, tree_map, without_tuples
 from hyq.core.trust import Trust, check_trusted, sign
-from hyq.core.types import Array, FloatArray, IntArray
+from hyq.core.types import Array, FloatArray
 from hyq.data.dataset import Episode
 from hyq.envs.make import NATIVE, env_factory, make_rendered, make_vector_env
 from hyq.policy import DESCRIPTION, Policy
@@ -52,14 +52,13 @@ def is_stochastic(policy: Policy) -> bool:
     return policy.about.get("algorithm") == "rnd"
 
 
-def choose(policy: Policy, observation: Tree, rng: np.random.Generator) -> IntArray:
-    """Return the policy's action for each row of a batch."""
+def choose(policy: Policy, observation: Tree, rng: np.random.Generator) -> Array:
+    """Return the policy's action for each row of a batch, as agents have actions."""
     if not is_stochastic(policy):
-        greedy: IntArray = policy.act(observation)
-        return greedy
+        return policy.choose(observation)
     likely = softmax(policy.scores(observation), axis=1).cumsum(axis=1)
     drawn = rng.random((len(likely), 1)) * likely[:, -1:]
-    sampled: IntArray = policy.action_space.start + (likely <= drawn).sum(axis=1)
+    sampled: Array = (likely <= drawn).sum(axis=1)
     return sampled
 
 
@@ -112,7 +111,7 @@ def play_returns(policy: Policy, environment: Environment, episodes: int, seed: 
         rng = streams.generator("act")
         return evaluate(
             env,
-            lambda seen: choose(policy, seen, rng) - int(policy.action_space.start),
+            lambda seen: choose(policy, seen, rng),
             episodes,
             streams,
             # The policy downsamples images itself.
@@ -138,7 +137,6 @@ def play(
     """Play one episode after another; episode i depends on the policy, the seed and i."""
     if not 0 <= epsilon <= 1:
         raise HyqError(f"epsilon must lie in [0, 1], got {epsilon}")
-    first, count = int(policy.action_space.start), int(policy.action_space.n)
     with closing(environment.make()) as env:
         for number in range(episodes):
             streams = Streams(seed).below("play", number)
@@ -146,15 +144,16 @@ def play(
             player = policy.player()
             frame, info = env.reset(seed=env_seed)
             frames, rooms = [_copied(frame)], [info.get("room")]
-            actions: list[int] = []
+            actions: list[Any] = []
             rewards: list[float] = []
             terminated = truncated = False
             while not (terminated or truncated):
                 check_endless(len(actions))
                 observation = tree_map(lambda leaf: leaf[None], player.see(frames[-1]))
-                action = int(choose(policy, observation, rng)[0])
+                [action] = choose(policy, observation, rng)
                 if rng.random() < epsilon:
-                    action = first + int(rng.integers(count))
+                    [action] = policy.actions.random(1, rng)
+                action = policy.actions.to_env(action)
                 frame, reward, terminated, truncated, info = env.step(action)
                 frames.append(_copied(frame))
                 actions.append(action)
