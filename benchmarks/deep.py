@@ -35,7 +35,8 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
-from hyq.algorithms import build, configure
+from hyq.algorithms import configure
+from hyq.build import build
 from hyq.core.files import write_json
 from hyq.core.seeding import Streams
 from hyq.data.dataset import Dataset, Episode
@@ -136,7 +137,6 @@ def measure(
     preset = "paper-montezuma" if problem == "montezuma" else "default"
     given = settings(problem, variant) | {"precision": precision, "threads": threads}
     training = build(
-        "hyq",
         configure("hyq", preset, given),
         environments(problem, 1),
         random_data(problem),

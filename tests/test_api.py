@@ -253,7 +253,7 @@ class Old(Chain):
 def test_environments_that_cannot_work_say_so() -> None:
     with pytest.raises(hyq.HyqError, match="step returned 4 values"):
         trained(Old)
-    with pytest.raises(hyq.HyqError, match="need discrete actions"):
+    with pytest.raises(hyq.HyqError, match="'dqn' is not for continuous actions"):
         hyq.train("Pendulum-v1", algorithm="dqn", **ONLINE)
     with pytest.raises(hyq.HyqError, match="function that makes the environment"):
         trained(Chain())
@@ -315,8 +315,8 @@ def test_mistakes_are_named() -> None:
 
 def test_the_environment_raises_before_the_data_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runner, "load", lambda *_: pytest.fail("time was spent on the data"))
-    with pytest.raises(hyq.HyqError, match="discrete actions"):
-        hyq.train("Pendulum-v1", "montezuma/hard")
+    with pytest.raises(hyq.HyqError, match="not for continuous actions"):
+        hyq.train("Pendulum-v1", "montezuma/hard", algorithm="dqfd")
 
 
 def test_wrappers_of_the_data_are_named_where_the_environment_lacks_them() -> None:

@@ -249,7 +249,7 @@ class Recorder(Shifted):
 def test_actions_are_counted_from_the_environments_first() -> None:
     Recorder.taken = []
     collector = collecting(Recorder, 2)
-    assert collector.first_action == 5
+    assert collector.actions.space == gym.spaces.Discrete(3)
     collector.send(np.array([0, 2]))
     collector.receive()
     assert Recorder.taken == [5, 7]

@@ -9,7 +9,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from hyq.agents.base import OptimizerConfig, build_network, computes_in_bfloat16, has_bfloat16
+from hyq.agents.base import OptimizerConfig
+from hyq.agents.building import DiscreteNetworks, computes_in_bfloat16, has_bfloat16
 from hyq.core.errors import HyqError
 from hyq.core.types import Array
 from hyq.networks import (
@@ -21,6 +22,7 @@ from hyq.networks import (
     Autocast,
     ChannelsFirst,
     Encoder,
+    EncoderFactory,
     InputScaling,
     Layers,
     NetworkConfig,
@@ -234,13 +236,13 @@ def test_what_is_scaled_by_data() -> None:
 
 def test_the_scaling_is_saved_with_the_network() -> None:
     sample = np.array([[1, 2, 3, 4], [3, 6, 3, 0]], np.float32)
-    factory = NetworkConfig(hidden=(6,)).factory(lambda _: sample)
-    one: Any = factory(VECTOR, ACTIONS)
-    other = factory(VECTOR, ACTIONS)
+    factory = EncoderFactory(NetworkConfig(hidden=(6,)), VECTOR, lambda _: sample)
+    one: Any = factory.q_network(3)
+    other = factory.q_network(3)
     state = one.state_dict()
     assert state["encoder.scalings.0.shift"].tolist() == [2, 4, 3, 2]
     assert state["encoder.scalings.0.scale"].tolist() == [1, 0.5, 1, 0.5]
-    plain: Any = NetworkConfig(hidden=(6,)).factory(None)(VECTOR, ACTIONS)
+    plain: Any = EncoderFactory(NetworkConfig(hidden=(6,)), VECTOR, None).q_network(3)
     plain.encoder.scalings[0] = InputScaling(np.zeros(4), np.ones(4))
     plain.load_state_dict(state)
     rows = torch.randn(3, 4)
@@ -257,9 +259,10 @@ def test_a_factory_takes_its_sample_once() -> None:
         asked.append(about)
         return np.zeros((2, 4), np.float32)
 
-    factory = NetworkConfig().factory(sample)
-    factory(VECTOR, ACTIONS)
-    assert factory(VECTOR, gym.spaces.Discrete(1))(torch.zeros(2, 4)).shape == (2, 1)
+    factory = EncoderFactory(NetworkConfig(), VECTOR, sample)
+    assert not asked
+    factory.q_network(3)
+    assert factory.q_network(1)(torch.zeros(2, 4)).shape == (2, 1)
     assert len(asked) == 1
 
 
@@ -399,8 +402,10 @@ def test_where_bfloat16_is_used() -> None:
     for network in (convolutions, plain):
         assert computes_in_bfloat16(network, OptimizerConfig(precision="bfloat16"))
         assert not computes_in_bfloat16(network, OptimizerConfig(precision="float32"))
-    assert build_network(lambda *_: plain, VECTOR, ACTIONS, auto) is plain
-    made = build_network(lambda *_: plain, VECTOR, ACTIONS, OptimizerConfig(precision="bfloat16"))
+    assert DiscreteNetworks(lambda *_: plain, VECTOR, ACTIONS, auto).policy() is plain
+    made = DiscreteNetworks(
+        lambda *_: plain, VECTOR, ACTIONS, OptimizerConfig(precision="bfloat16")
+    ).policy()
     assert isinstance(made, Autocast)
     assert {parameter.dtype for parameter in made.parameters()} == {torch.bfloat16}
     assert {buffer.dtype for buffer in made.buffers()} == {torch.float32}, "inputs stay exact"

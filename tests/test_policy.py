@@ -19,7 +19,15 @@ from hyq.core.errors import HyqError
 from hyq.core.files import write_json
 from hyq.core.trees import tree_map
 from hyq.core.types import Array
-from hyq.networks import Autocast, Encoder, InputScaling, Layers, NetworkConfig, QNetwork
+from hyq.networks import (
+    Autocast,
+    Encoder,
+    EncoderFactory,
+    InputScaling,
+    Layers,
+    NetworkConfig,
+    QNetwork,
+)
 from hyq.policy import Policy, plain_network
 
 VECTOR = gym.spaces.Box(-np.inf, np.inf, (2,), np.float32)
@@ -41,8 +49,7 @@ def policy_of(
 ) -> Policy:
     torch.manual_seed(seed)
     seen = Preprocessing(config, space).space
-    counted = gym.spaces.Discrete(3)
-    network = NetworkConfig(hidden=(16,)).factory(None)(seen, counted)
+    network = EncoderFactory(NetworkConfig(hidden=(16,)), seen, None).q_network(3)
     return Policy(network, space, gym.spaces.Discrete(3, start=start), config, {"return": 3.5})
 
 
@@ -172,7 +179,7 @@ def test_damage_is_noticed(tmp_path: Path) -> None:
         ({"format": "hyq-policy-1"}, "no policy that can be read here"),
         ({"preprocessing": {"rotate": 2}}, r"policy.json is damaged"),
         ({"observation_space": {"type": "Sphere"}}, "no kind of space 'Sphere'"),
-        ({"action_space": {"type": "MultiBinary", "shape": [2]}}, "discrete ones were expected"),
+        ({"action_space": {"type": "MultiDiscrete", "nvec": [2]}}, "actions of .* not supported"),
         ({"network": {"layers": {"hidden": [16]}}}, "description of the network is damaged"),
         ({"about": None}, r"policy.json is damaged"),
     ],

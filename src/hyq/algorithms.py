@@ -257,7 +257,7 @@ _CONTINUOUS: dict[str, Algorithm] = {
         defaults={"random_steps": 1000, "learning_starts": 1000},
     ),
     "calql": _continuous(
-        "calibrated CQL: pessimistic pretraining, then offline data and experience together",
+        "calibrated CQL: a penalty that the data's returns limit, on both sources together",
         partial(HySAC, loss=calql_critic_loss),
         CQLSACConfig,
         return_to_go=True,

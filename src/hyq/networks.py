@@ -7,6 +7,7 @@ A network of a user's own is a function of (observation_space, action_space) tha
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Self
 
 import gymnasium as gym
@@ -285,9 +286,14 @@ class EncoderFactory:
     def __init__(
         self, config: EncoderConfig, space: gym.Space[Any], sample: Callable[[int], Tree] | None
     ) -> None:
-        """Work the scaling out."""
+        """Choose the layers; the scaling is worked out when it is first needed."""
         self.space, self.layers = space, config.layers(space)
-        self._scalings = input_scaling(space, sample, standardise_pixels=config.standardise_pixels)
+        self._config, self._sample = config, sample
+
+    @cached_property
+    def _scalings(self) -> dict[str, InputScaling]:
+        pixels = self._config.standardise_pixels
+        return input_scaling(self.space, self._sample, standardise_pixels=pixels)
 
     def __call__(self, layers: Layers | None = None) -> Encoder:
         """Build a new encoder."""

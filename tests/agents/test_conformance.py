@@ -16,8 +16,18 @@ from torch import Tensor, nn
 from hyq import losses
 from hyq.agents.base import GradientStep, Loss, OptimizerConfig, Updated
 from hyq.agents.hyq_dqn import HyQConfig, hyq_loss
-from hyq.algorithms import ALGORITHMS, PRESETS, build, configure, setting_groups
+from hyq.algorithms import (
+    ALGORITHMS,
+    PRESETS,
+    Algorithm,
+    Configs,
+    configure,
+    find_algorithm,
+    setting_groups,
+)
+from hyq.build import Custom, build
 from hyq.collector import VectorEnv
+from hyq.core.actions import ActionKind
 from hyq.core.errors import HyqError
 from hyq.core.schedules import PiecewiseLinear, schedule
 from hyq.core.seeding import Streams
@@ -28,13 +38,37 @@ from hyq.data.dataset import Dataset, Episode
 from hyq.data.sampler import Batch
 from hyq.networks import QNetwork
 from hyq.trainer import OfflineConfig, OnlineConfig, Report, ReturnConfig, Trainer, TrainerConfig
-from tests.fqi.chain import GAMMA, Chain, chain_logs, optimal_q
+from tests.fqi.chain import GAMMA, Chain, SteeredChain, chain_logs, optimal_q, steered
 
-EVERY = [name for name in ALGORITHMS if name != "rnd"]
+CONTINUOUS = [f"continuous/{name}" for name in ALGORITHMS["continuous"]]
+DISCRETE = [name for name in ALGORITHMS["discrete"] if name != "rnd"]
+EVERY = DISCRETE + CONTINUOUS
 """What learns off-policy; RND has a loop, settings and tests of its own."""
-ACTING = [name for name in EVERY if ALGORITHMS[name].acts]
-OFFLINE = [name for name, about in ALGORITHMS.items() if not about.acts]
-WITH_VALUES = [name for name in EVERY if name != "bc"]
+
+
+def named(algorithm: str) -> tuple[str, ActionKind]:
+    kind, _, name = algorithm.rpartition("/")
+    return name, "continuous" if kind else "discrete"
+
+
+def about(algorithm: str) -> Algorithm:
+    return find_algorithm(*named(algorithm))
+
+
+def groups_of(algorithm: str) -> dict[str, type[Any]]:
+    return setting_groups(*named(algorithm))
+
+
+def configured(
+    algorithm: str, settings: Mapping[str, Any] | None = None, preset: str = "default"
+) -> Configs:
+    name, kind = named(algorithm)
+    return configure(name, preset, settings, kind)
+
+
+ACTING = [name for name in EVERY if about(name).acts]
+OFFLINE = [name for name in EVERY if not about(name).acts]
+WITH_VALUES = [name for name in EVERY if not name.endswith("bc") or name.endswith("td3bc")]
 SMALL: dict[str, Any] = {
     "online_steps": 60,
     "pretraining": 10,
@@ -47,11 +81,15 @@ SMALL: dict[str, Any] = {
     "hidden": (8,),
     "report_every": 16,
     "target_update_every": 6,
+    "random_steps": 8,
+    "critics": 3,
+    "sampled_actions": 2,
     "gamma": 0.9,
     "epsilon": 0.5,
     "fixed_epsilon_envs": 1,
 }
 DATA = chain_logs(30, 0.6)
+STEERED_DATA = steered(DATA)
 STATES = np.eye(5, dtype=np.float32)[:4]
 
 
@@ -87,29 +125,29 @@ def made(
     algorithm: str,
     seed: int = 0,
     *,
-    env: Callable[[], gym.Env[Any, Any]] = Chain,
-    data: Dataset = DATA,
+    env: Callable[[], gym.Env[Any, Any]] | None = None,
+    data: Dataset | None = None,
     network: Any = None,
+    critic: Any = None,
     loss: Loss | str | None = None,
     offline_share: Any = None,
     **settings: Any,
 ) -> Trainer:
     """Build an algorithm with small settings, as far as it has them."""
-    has = setting_groups(algorithm)
+    has, kind = groups_of(algorithm), named(algorithm)[1]
+    env = env or (Chain if kind == "discrete" else SteeredChain)
+    data = data or (DATA if kind == "discrete" else STEERED_DATA)
     if isinstance(loss, str):
         settings["loss"], loss = loss, None
     given = {name: value for name, value in SMALL.items() if name in has} | settings
-    configs, about = configure(algorithm, "default", given), ALGORITHMS[algorithm]
-    count = configs.get(OnlineConfig).num_envs if about.acts else 1
+    configs = configured(algorithm, given)
+    count = configs.get(OnlineConfig).num_envs if configs.algorithm.acts else 1
     trainer = build(
-        algorithm,
         configs,
         envs(env, count),
-        data if about.uses_data else None,
+        data if configs.algorithm.uses_data else None,
         Streams(seed),
-        network=network,
-        loss=loss,
-        offline_share=offline_share,
+        custom=Custom(network, critic, loss, offline_share),
     )
     assert isinstance(trainer, Trainer)
     return trainer
@@ -290,12 +328,13 @@ class Spy:
         agent: Any = self.trainer.agent
         if not hasattr(agent, "target"):
             return False
-        network = agent.q if hasattr(agent, "q") else agent.network
-        pairs = zip(network.parameters(), agent.target.parameters(), strict=True)
+        if not hasattr(agent, "network"):
+            return False
+        pairs = zip(agent.network.parameters(), agent.target.parameters(), strict=True)
         return all(torch.equal(one, other) for one, other in pairs)
 
 
-@pytest.mark.parametrize("algorithm", WITH_VALUES)
+@pytest.mark.parametrize("algorithm", [n for n in DISCRETE if n not in ("bc", "iql")])
 def test_the_target_network_is_renewed_in_its_period(algorithm: str) -> None:
     trainer = made(algorithm, target_update_every=6)
     spy = Spy(trainer)
@@ -357,9 +396,9 @@ def test_pretraining_is_offline_and_the_rest_holds_its_share() -> None:
 def test_discounts_follow_the_schedule_of_gamma(algorithm: str) -> None:
     gamma = PiecewiseLinear(((0, 0.5), (60, 0.9)))
     settings: dict[str, Any] = {
-        n: 1 for n in ("n_step", "n_step_offline") if n in setting_groups(algorithm)
+        n: 1 for n in ("n_step", "n_step_offline") if n in groups_of(algorithm)
     }
-    if algorithm in ACTING:
+    if "epsilon" in groups_of(algorithm):
         settings |= {"epsilon": 1, "fixed_epsilon_envs": 0}
     trainer = made(algorithm, gamma=gamma, **settings)
     spy = Spy(trainer)
@@ -376,7 +415,7 @@ def test_schedules_are_read_at_the_online_step_or_update(algorithm: str) -> None
     trainer = made(algorithm, learning_rate=learning_rate)
     spy = Spy(trainer)
     rates: list[float] = []
-    [adam] = trainer.agent.optimizers().values()
+    adam, *_ = trainer.agent.optimizers().values()
     adam.register_step_pre_hook(lambda *_: rates.append(adam.param_groups[0]["lr"]))
     list(trainer.run())
     assert rates == [learning_rate(step) for step in spy.steps]
@@ -433,7 +472,7 @@ def test_priorities_follow_the_errors_where_there_are_any(algorithm: str) -> Non
     lightest = min(float(batch.weight.min()) for batch in spy.batches)
     sources = (trainer.sampler.offline, trainer.sampler.online)
     assert (lightest < 1) == any(s is not None and s.exponent > 0 for s in sources)
-    uniform = {"iql", "cql", "bc"}
+    uniform = {"iql", "cql", "bc", *CONTINUOUS} - {"continuous/ddpgfd"}
     assert all(s is None or (s.exponent == 0) == (algorithm in uniform) for s in sources)
 
 
@@ -453,7 +492,7 @@ def test_reports_come_at_their_period_and_at_the_end() -> None:
 def test_reports_count_episodes_and_compare_predictions_with_returns() -> None:
     trainer = made("dqn", learning_starts=10_000, epsilon=1.0, fixed_epsilon_envs=0)
     reports = list(trainer.run())
-    predicted = trainer._scores(STATES).max(axis=1)
+    predicted = trainer._ask(trainer.agent.value, STATES)
     seen = 0
     for report in reports:
         returns = [total * 0.9 ** (length - 1) for _, total, length in report.episodes]
@@ -611,13 +650,17 @@ def test_a_gradient_that_explodes_where_the_errors_do_not_ends_the_run() -> None
 
 
 ALTERNATIVES: dict[str, Any] = {
+    "action_noise": 0.5,
     "adam_epsilon": 1e-3,
+    "advantage_scale": 0.1,
     "batch_size": 9,
     "beta": 0.25,
     "buffer_size": 20,
     "cql_weight": 0.5,
+    "critics": 4,
     "double": False,
     "dueling": False,
+    "entropy_in_backup": True,
     "epsilon": "0:1, 30:0.7",
     "expectile": 0.9,
     "fixed_epsilon": 0.9,
@@ -626,6 +669,7 @@ ALTERNATIVES: dict[str, Any] = {
     "gamma": 0.5,
     "hidden": (7,),
     "importance": 1.0,
+    "layer_norm": False,
     "learning_rate": "0:1e-2, 30:1e-3",
     "learning_starts": 30,
     "loss": "squared",
@@ -643,14 +687,23 @@ ALTERNATIVES: dict[str, Any] = {
     "priority_offline": [0.1, 1e-2],
     "priority_online": [0.1, 1e-2],
     "random_action_repeat": 5,
+    "random_steps": 20,
     "report_every": 7,
     "reward": "signed-log",
+    "sampled_actions": 1,
+    "target_critics": 1,
+    "target_entropy": 0.5,
+    "target_noise": 0.0,
+    "target_noise_limit": 0.01,
+    "target_rate": 0.5,
     "target_update_every": 4,
-    "temperature": 1.0,
+    "temperature": 1.5,
     "truncation_terminates": True,
     "update_every": 3,
     "updates": 20,
+    "updates_per_step": 2,
     "value_range": [-0.01, 0.01],
+    "value_weight": 1.0,
     "weight_decay": 0.1,
 }
 """Another value of every setting that changes what happens in the chain."""
@@ -663,7 +716,7 @@ ELSEWHERE = {
     "threads": 2,
 }
 """Settings that change nothing here: the chain has no images and no lives."""
-ALL_SETTINGS = sorted({name for algorithm in EVERY for name in setting_groups(algorithm)})
+ALL_SETTINGS = sorted({name for algorithm in EVERY for name in groups_of(algorithm)})
 
 
 def test_every_setting_has_another_value_here() -> None:
@@ -672,7 +725,8 @@ def test_every_setting_has_another_value_here() -> None:
 
 @pytest.mark.parametrize("name", ALTERNATIVES)
 def test_a_setting_changes_what_happens(name: str) -> None:
-    [algorithm, *_] = [a for a in ("dqfd", "iql", "cql") if name in setting_groups(a)]
+    order = ("dqfd", "iql", "cql", "continuous/hyq", *CONTINUOUS)
+    [algorithm, *_] = [a for a in order if name in groups_of(a)]
     # A network that moves fast prefers other actions than its target, as double Q-learning sees.
     base: dict[str, Any] = {"learning_rate": 0.03}
     if algorithm == "dqfd":
@@ -683,32 +737,35 @@ def test_a_setting_changes_what_happens(name: str) -> None:
 
 @pytest.mark.parametrize("algorithm", EVERY)
 def test_settings_decode_or_raise(algorithm: str) -> None:
-    groups, usual = setting_groups(algorithm), configure(algorithm).encoded()
+    groups, usual = groups_of(algorithm), configured(algorithm).encoded()
     assert usual.keys() == groups.keys()
     for name in ALL_SETTINGS:
         value = {**ALTERNATIVES, **ELSEWHERE}[name]
         if name not in groups:
-            with pytest.raises(HyqError, match=f"{algorithm} does not use the setting '{name}'"):
-                configure(algorithm, settings={name: value})
+            message = f"{named(algorithm)[0]} does not use the setting '{name}'"
+            with pytest.raises(HyqError, match=message):
+                configured(algorithm, {name: value})
             continue
-        changed = configure(algorithm, settings={name: value}).encoded()
+        if value == usual[name]:
+            value = {"loss": "huber", "layer_norm": True, "target_critics": 2}[name]
+        changed = configured(algorithm, {name: value}).encoded()
         assert changed[name] != usual[name], name
         assert {n: v for n, v in changed.items() if n != name} == {
             n: v for n, v in usual.items() if n != name
         }
-        assert configure(algorithm, settings={name: changed[name]}).encoded() == changed
+        assert configured(algorithm, {name: changed[name]}).encoded() == changed
         with pytest.raises(HyqError):
-            configure(algorithm, settings={name: {"a": 1}})
-    assert configure(algorithm, settings=usual).encoded() == usual
+            configured(algorithm, {name: {"a": 1}})
+    assert configured(algorithm, usual).encoded() == usual
     with pytest.raises(HyqError, match="unknown setting 'batchsize': leave it out"):
-        configure(algorithm, settings={"batchsize": 3})
+        configured(algorithm, {"batchsize": 3})
 
 
-@pytest.mark.parametrize("algorithm", EVERY)
+@pytest.mark.parametrize("algorithm", DISCRETE)
 @pytest.mark.parametrize("preset", PRESETS)
 def test_presets_are_for_every_algorithm(algorithm: str, preset: str) -> None:
     found = configure(algorithm, preset).encoded()
-    own = ALGORITHMS[algorithm].defaults
+    own = about(algorithm).defaults
     for name, value in PRESETS[preset].items():
         if name in found and name not in own:
             expected = configure(algorithm, settings={name: value}).encoded()
@@ -774,7 +831,17 @@ def test_settings_that_cannot_run_raise(wrong: dict[str, Any], message: str) -> 
         ("iql", {"expectile": 1.0}, "strictly between 0 and 1, got 1.0"),
         ("iql", {"expectile": 0.0}, "strictly between 0 and 1, got 0.0"),
         ("iql", {"temperature": -1}, "temperature must be at least 0"),
-        ("iql", {"target_update_every": 0}, "target_update_every must be at least 1"),
+        ("iql", {"target_rate": 1.5}, r"target_rate must be within \[0, 1\]"),
+        ("continuous/hyq", {"target_critics": 11}, r"target_critics must be within \[1, 10\]"),
+        ("continuous/hyq", {"temperature": 0}, "temperature must be positive"),
+        ("continuous/hyq", {"value_range": (0, 0)}, "smaller bound first"),
+        ("continuous/hyq", {"updates_per_step": 0}, "updates_per_step must be at least 1"),
+        ("continuous/hyq", {"random_steps": -1}, "random_steps must be at least 0"),
+        ("continuous/ddpgfd", {"action_noise": -1}, "action_noise must be at least 0"),
+        ("continuous/ddpgfd", {"n_step_weight": -1}, "n_step_weight must be at least 0"),
+        ("continuous/awac", {"advantage_scale": 0}, "advantage_scale must be positive"),
+        ("continuous/td3bc", {"target_noise": -1}, "target_noise must be at least 0"),
+        ("continuous/calql", {"sampled_actions": 0}, "sampled_actions must be at least 1"),
         ("iql", {"gamma": 2}, "gamma must be within"),
         ("dqfd", {"margin": -1}, "margin must be at least 0"),
         ("dqfd", {"margin_weight": -1}, "margin_weight must be at least 0"),
@@ -786,12 +853,14 @@ def test_settings_of_an_algorithm_that_cannot_run_raise(
     algorithm: str, wrong: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(HyqError, match=message):
-        configure(algorithm, settings=wrong)
+        configured(algorithm, wrong)
 
 
 def test_names_that_do_not_exist_raise() -> None:
     with pytest.raises(HyqError, match="no algorithm 'sarsa': choose from hyq, dqn"):
         configure("sarsa")
+    with pytest.raises(HyqError, match="'dqfd' is not for continuous actions: choose from hyq"):
+        configure("dqfd", actions="continuous")
     with pytest.raises(HyqError, match="no preset 'fast': choose from default"):
         configure("hyq", "fast")
 
@@ -824,21 +893,21 @@ def test_the_papers_preset_is_the_papers_table() -> None:
 
 def test_parts_that_do_not_fit_raise_before_any_step() -> None:
     configs, streams = configure("hyq", settings={"num_envs": 2}), Streams(0)
-    with pytest.raises(HyqError, match="hyq learns from offline data: give some"):
-        build("hyq", configs, envs(Chain, 2), None, streams)
+    with pytest.raises(HyqError, match="learns from offline data: give some, or take"):
+        build(configs, envs(Chain, 2), None, streams)
     with pytest.raises(HyqError, match="num_envs 3, not 2"):
-        build("hyq", configs, envs(Chain, 3), DATA, streams)
+        build(configs, envs(Chain, 3), DATA, streams)
     spaces = Chain.observation_space, gym.spaces.Discrete(2)
-    with pytest.raises(HyqError, match="hyq acts: give an environment"):
-        build("hyq", configs, None, DATA, streams, spaces=spaces)
+    with pytest.raises(HyqError, match="this algorithm acts: give an environment"):
+        build(configs, None, DATA, streams, spaces=spaces)
     with pytest.raises(AssertionError, match="give an environment, or the spaces"):
-        build("bc", configure("bc"), None, DATA, streams)
+        build(configure("bc"), None, DATA, streams)
     continuous = gym.spaces.Box(-1, 1, (1,), np.float32)
-    with pytest.raises(HyqError, match="need discrete actions"):
-        build("bc", configure("bc"), None, DATA, streams, spaces=(spaces[0], continuous))
+    with pytest.raises(HyqError, match="this algorithm is for discrete actions"):
+        build(configure("bc"), None, DATA, streams, spaces=(spaces[0], continuous))
     with pytest.raises(HyqError, match="fixed_epsilon_envs is more than all 2"):
         made("dqn", fixed_epsilon_envs=3)
-    trainer = build("bc", configure("bc"), None, DATA, streams, spaces=spaces)
+    trainer = build(configure("bc"), None, DATA, streams, spaces=spaces)
     assert trainer.collector is None
     with pytest.raises(HyqError, match="must return a tensor"):
         made("hyq", network=lambda *_: nn.Linear(5, 3))
@@ -883,7 +952,8 @@ LEARNING: dict[str, Any] = {"batch_size": 32, "hidden": (16,), "report_every": 4
 
 
 def q_values(trainer: Trainer) -> Array:
-    return trainer._scores(STATES)
+    network: Any = trainer.agent.policy_network()
+    return trainer._ask(network, STATES)
 
 
 @pytest.mark.parametrize(
@@ -987,7 +1057,7 @@ def test_data_may_scale_the_inputs_of_what_does_not_learn_from_it() -> None:
     scalings = []
     for data in (DATA, None):
         env = envs(Chain, configs.get(OnlineConfig).num_envs)
-        trainer = build("dqn", configs, env, data, Streams(0))
+        trainer = build(configs, env, data, Streams(0))
         assert isinstance(trainer, Trainer)
         assert trainer.sampler.offline is None
         scalings.append(trainer.agent.state()["networks.network.encoder.scalings.0.scale"])

@@ -8,6 +8,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
+from hyq.core.actions import Actions
 from hyq.core.errors import HyqError
 from hyq.core.trees import Tree, leaves, tree_map
 from hyq.core.types import Array, FloatArray, Transitions
@@ -417,9 +418,8 @@ def test_every_slot_of_a_dataset_is_its_transition(
     buffer = ReplayBuffer.of(
         Dataset.of(episodes, {}),
         space,
-        DISCRETE,
+        Actions(gym.spaces.Discrete(int(DISCRETE.n), start=5)),
         frame_stack=stack,
-        first_action=5,
         prepare=prepare,
         scale_reward=lambda reward: 3 * reward,
         life_loss_discount=0.25,
@@ -464,7 +464,7 @@ def test_transitions_without_order_are_episodes_of_one_step() -> None:
     )
     dataset = Dataset.from_transitions(rows, np.zeros(4, np.int64))
     space = gym.spaces.Box(0.0, 20.0, (1,), np.float32)
-    buffer = ReplayBuffer.of(dataset, space, DISCRETE)
+    buffer = ReplayBuffer.of(dataset, space, Actions(DISCRETE))
     assert np.flatnonzero(buffer.priorities()).tolist() == [0, 2, 4, 6]
     for n_step in (1, 5):  # no return reaches into the next row
         found = buffer.gather(np.array([0, 2, 4, 6]), n_step, GAMMA)
@@ -482,7 +482,7 @@ def test_a_truncation_may_be_taken_for_an_end(ends: bool, expected: list[float])
     one = Episode(seen[:2], np.zeros(1, int), np.zeros(1, np.float32), terminated=True)
     space = gym.spaces.Box(0.0, 1.0, (1,), np.float32)
     buffer = ReplayBuffer.of(
-        Dataset.of([two, one], {}), space, DISCRETE, truncation_terminates=ends
+        Dataset.of([two, one], {}), space, Actions(DISCRETE), truncation_terminates=ends
     )
     np.testing.assert_allclose(buffer.gather(np.array([0, 1, 3]), 1, 0.9).discount, expected)
 
@@ -491,7 +491,7 @@ def test_float_actions_of_a_dataset_are_kept() -> None:
     action = np.array([[0.5, -0.25], [1.0, 0.125]])
     episode = Episode(np.zeros((3, 1), np.float32), action, np.zeros(2, np.float32), True)
     space = gym.spaces.Box(0.0, 1.0, (1,), np.float32)
-    buffer = ReplayBuffer.of(Dataset.of([episode], {}), space, FLOATS)
+    buffer = ReplayBuffer.of(Dataset.of([episode], {}), space, Actions(FLOATS))
     found = buffer.gather(np.array([0, 1]), 1, 0.9).action
     np.testing.assert_array_equal(found, action)
     assert found.dtype == np.float32

@@ -1,5 +1,6 @@
 """A chain of five states whose optimal values are known by hand."""
 
+from dataclasses import replace
 from typing import Any
 
 import gymnasium as gym
@@ -69,3 +70,29 @@ def chain_logs(episodes: int, rightward: float, first_action: int = 0) -> Datase
                 )
 
     return Dataset.of((one(seed) for seed in range(episodes)), {"env": "chain"})
+
+
+class SteeredChain(Chain):
+    """The chain with a continuous action: right where it is positive."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.action_space = gym.spaces.Box(-3.0, 1.0, (1,), np.float32)
+
+    def step(self, action: Any) -> tuple[Array, float, bool, bool, dict[str, Any]]:
+        assert self.action_space.contains(action)
+        space, self.action_space = self.action_space, gym.spaces.Discrete(2)
+        found = super().step(int(action[0] > -1))
+        self.action_space = space
+        return found
+
+
+def steered(logs: Dataset) -> Dataset:
+    """Turn choices into forces of any size within their halves of `SteeredChain`'s actions."""
+    rng = np.random.default_rng(8)
+
+    def one(episode: Episode) -> Episode:
+        force = (2 * episode.action - 1) * rng.uniform(0, 2, len(episode.action)) - 1
+        return replace(episode, action=force[:, None].astype(np.float32))
+
+    return Dataset.of((one(episode) for episode in logs), {"env": "steered chain"})

@@ -128,7 +128,7 @@ def test_the_lists_name_what_can_be_run(capsys: pytest.CaptureFixture[str]) -> N
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["--env", "Pendulum-v1", "--algorithm", "dqn"], "discrete actions"),
+        (["--env", "Pendulum-v1", "--algorithm", "dqn"], "not for continuous actions"),
         (["--env", "CartPole-v1", "--data", "mountaincar/half"], "shape"),
         (["--env", "CartPole-v1"], "learns from offline data"),
         (

@@ -299,7 +299,7 @@ def test_objects_are_given_again(data: str, tmp_path: Path) -> None:
         return 3
 
     objects = Objects(
-        lambda: gym.make("CartPole-v1"),
+        env=lambda: gym.make("CartPole-v1"),
         dataset=cartpole_data(),
         network=network,
         offline_share=share,
@@ -524,12 +524,12 @@ def test_random_actions_in_evaluations(data: str, monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"env": "Pendulum-v1", "data": None, "algorithm": "dqn"}, "discrete actions"),
+        ({"env": "Pendulum-v1", "data": None, "algorithm": "dqn"}, "is for discrete actions"),
         ({"env": "MountainCar-v0"}, "shape"),
         ({"env": "NoSuchEnv-v0"}, "no environment"),
         ({"env": None}, "name an environment"),
         ({"env": "FrozenLake-v1", "data": None, "algorithm": "dqn"}, "must be arrays"),
-        ({"data": None}, "hyq learns from offline data"),
+        ({"data": None}, "learns from offline data"),
         ({"algorithm": "rnd"}, "rnd does not use offline data"),
         ({"data": "nowhere"}, "no dataset 'nowhere'"),
         ({"algorithm": "magic"}, "no algorithm 'magic'"),
