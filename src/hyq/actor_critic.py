@@ -101,18 +101,16 @@ class TorchPolicy:
 
     @property
     def mode(self) -> Tensor:
-        """Its mode, or where it knows none its mean, or the squashed mode of what it squashes."""
+        """Its mode; of what it transforms, as by a hyperbolic tangent, the transformed mode."""
         distribution = self._distribution
-        try:
+        if isinstance(distribution, torch.distributions.Independent):
+            return TorchPolicy(distribution.base_dist).mode
+        if not isinstance(distribution, torch.distributions.TransformedDistribution):
             return distribution.mode
-        except NotImplementedError:
-            pass
-        if isinstance(distribution, torch.distributions.TransformedDistribution):
-            value = TorchPolicy(distribution.base_dist).mode
-            for transform in distribution.transforms:
-                value = transform(value)
-            return value
-        return distribution.mean
+        value = TorchPolicy(distribution.base_dist).mode
+        for transform in distribution.transforms:
+            value = transform(value)
+        return value
 
     def sample_from(self, noise: Tensor) -> tuple[Tensor, Tensor]:
         """Return reparametrised samples, from PyTorch's own generator, and log pi of each."""
@@ -205,24 +203,22 @@ class StackedCritics(nn.Module):
     def __init__(self, critics: Sequence[nn.Module]) -> None:
         """Stack the parameters of modules that are alike."""
         super().__init__()
-        parameters, buffers = torch.func.stack_module_state(list(critics))
-        # Names of parameters may hold no dots.
-        self._parameters_of = {name.replace(".", "/"): name for name in parameters}
-        for name, original in self._parameters_of.items():
-            self.register_parameter(name, nn.Parameter(parameters[original]))
-        self._buffers_of = {name.replace(".", "/"): name for name in buffers}
-        for name, original in self._buffers_of.items():
-            self.register_buffer(name, buffers[original])
+        learned = {name for name, _ in critics[0].named_parameters()}
+        self._names = {name.replace(".", "/"): name for name in critics[0].state_dict()}
+        """Names without dots, which those of parameters may not have, and the originals."""
+        for name, original in self._names.items():
+            stacked = torch.stack([critic.state_dict()[original] for critic in critics])
+            if original in learned:
+                self.register_parameter(name, nn.Parameter(stacked))
+            else:
+                self.register_buffer(name, stacked)
         # In a tuple, because its own parameters are none of this module's: they are never used.
         self._skeleton = (critics[0],)
 
     def forward(self, observation: Tree, action: Tensor) -> Tensor:
         """Return each member's value of each row."""
         skeleton = self._skeleton[0].train(self.training)
-        state = {
-            original: getattr(self, name)
-            for name, original in (self._parameters_of | self._buffers_of).items()
-        }
+        state = {original: getattr(self, name) for name, original in self._names.items()}
         values: Tensor = torch.func.vmap(
             lambda own: torch.func.functional_call(skeleton, own, (observation, action)),
             randomness="different",

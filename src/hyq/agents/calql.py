@@ -77,7 +77,7 @@ def _penalty(agent: HySAC, batch: Batch, rows: Tensor, count: int, *, calibrated
     uniform, here, there = batch.noise[rows, -3 * count :].chunk(3, dim=1)
     with torch.no_grad():
         actions = [torch.erf(uniform / math.sqrt(2))]  # uniform within [-1, 1]
-        densities = [torch.full(uniform.shape[:2], -math.log(2) * agent.actions)]
+        densities = [torch.full_like(uniform[..., 0], -math.log(2) * agent.actions)]
         for policy, noise in ((agent.policy(observation), here), (agent.policy(later), there)):
             drawn = [policy.sample_from(one) for one in noise.unbind(1)]
             actions.append(torch.stack([action for action, _ in drawn], 1))

@@ -112,8 +112,20 @@ def _check_action(action: Array, space: gym.Space[Any]) -> None:
                 f"the dataset's action reaches {value:g}{where}, where the environment takes "
                 f"{low[at]:g} to {high[at]:g}: bring the actions to the environment's scale"
             )
+        _check_not_scaled(action, low, high)
     else:
         raise HyqError(f"actions of {space} are not supported: wrap it as Discrete or Box")
+
+
+def _check_not_scaled(action: Array, low: Array, high: Array) -> None:
+    """Raise for actions that fill [-1, 1] exactly where the environment takes a wider range."""
+    least, most = action.min(axis=0), action.max(axis=0)
+    fills = np.allclose(least, -1.0, atol=ROUNDING) and np.allclose(most, 1.0, atol=ROUNDING)
+    if fills and (low < -1).all() and (high > 1).all():
+        raise HyqError(
+            f"the dataset's actions fill -1 to 1 exactly, where the environment takes {low.min():g}"
+            f" to {high.max():g}: they seem to be scaled, so bring them to the environment's range"
+        )
 
 
 def _check_whole(
