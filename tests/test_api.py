@@ -295,7 +295,7 @@ def test_offline_algorithms_count_updates() -> None:
 
 
 def test_mistakes_are_named() -> None:
-    with pytest.raises(hyq.HyqError, match="hyq learns from offline data"):
+    with pytest.raises(hyq.HyqError, match="learns from offline data"):
         hyq.train("CartPole-v1", online_steps=100)
     with pytest.raises(hyq.HyqError, match="rnd does not use offline data"):
         hyq.train(Chain, DATA, algorithm="rnd", online_steps=64)
