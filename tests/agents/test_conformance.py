@@ -746,8 +746,10 @@ def test_settings_decode_or_raise(algorithm: str) -> None:
             with pytest.raises(HyqError, match=message):
                 configured(algorithm, {name: value})
             continue
-        if value == usual[name]:
-            value = {"loss": "huber", "layer_norm": True, "target_critics": 2}[name]
+        if value == usual[name]:  # one critic has no other number of them in its targets
+            value = {"loss": "huber", "layer_norm": True}.get(name)
+            if value is None:
+                continue
         changed = configured(algorithm, {name: value}).encoded()
         assert changed[name] != usual[name], name
         assert {n: v for n, v in changed.items() if n != name} == {

@@ -37,7 +37,6 @@ from hyq.core.types import Array, BoolArray, FloatArray, IntArray
 from hyq.coverage.estimate import Interval
 from hyq.coverage.fqe import Evaluation
 from hyq.coverage.nearby import scale_of
-from hyq.coverage.scan import is_index
 from hyq.coverage.support import LEAST_INSIDE, Logged, Support
 from hyq.data.columns import named, over_columns
 from hyq.data.dataset import Dataset
