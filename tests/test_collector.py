@@ -510,7 +510,7 @@ def test_observations_that_are_no_arrays_raise() -> None:
             Preprocessing(PreprocessingConfig(), space)
     with pytest.raises(HyqError, match="only images of bytes"):
         Preprocessing(PreprocessingConfig(downsample=2), Diary.observation_space)
-    with pytest.raises(HyqError, match="frame_stack must be at least 1"):
+    with pytest.raises(HyqError, match="frame_stack must be within"):
         PreprocessingConfig(frame_stack=0)
     with pytest.raises(HyqError, match="downsample must be at least 1"):
         PreprocessingConfig(downsample=0)

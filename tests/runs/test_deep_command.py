@@ -70,7 +70,7 @@ def test_run_resume_and_report_from_the_shell(
     assert main(["evaluate", str(out), "--episodes", "2"]) == 0
     assert "2, acting greedily" in capsys.readouterr().out
     assert main(["evaluate", str(out), "--data", "acrobot/half"]) == 2
-    assert "observations have shape" in capsys.readouterr().err
+    assert "observation has shape" in capsys.readouterr().err
 
 
 def test_a_missing_package_is_noticed_before_the_run_begins(
