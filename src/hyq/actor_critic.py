@@ -17,7 +17,7 @@ from torch.nn.functional import softplus
 
 from hyq.core.trees import Tree
 from hyq.ensembles import Ensemble
-from hyq.networks import Encoder
+from hyq.networks import Encoder, SameInBothModes
 
 CriticFactory = Callable[[gym.Space[Any], gym.Space[Any]], nn.Module]
 """A function of (observation_space, action_space) that returns one critic."""
@@ -131,7 +131,7 @@ def as_policy(found: Any) -> Policy:
     return policy
 
 
-class Actor(nn.Module):
+class Actor(SameInBothModes):
     """A policy network: forward(observation) -> a distribution over actions."""
 
     def __init__(self, encoder: Encoder, actions: int, *, squashed: bool) -> None:
@@ -170,7 +170,7 @@ class Mode(nn.Module):
         return as_policy(self.actor(observation)).mode
 
 
-class Critics(nn.Module):
+class Critics(SameInBothModes):
     """An ensemble of Q-functions: forward(observation, action) -> (members, B).
 
     All layers but convolutions are each member's own, in one batched product for all of them.

@@ -227,6 +227,22 @@ CONTINUOUS_DEFAULTS: dict[str, Any] = {
     "priority_offline": UNIFORM,
 }
 """What all algorithms for continuous actions share, where an algorithm has the setting."""
+CPU_CONTINUOUS: dict[str, Any] = {
+    **CONTINUOUS_DEFAULTS,
+    "batch_size": 128,
+    "hidden": (128, 128),
+    "gamma": 0.98,
+    "target_rate": 0.01,
+    "n_step": 3,
+    "n_step_offline": 3,
+    "updates_per_step": 2,
+    "pretraining": 2000,
+    "learning_starts": 0,
+    "online_steps": 10_000,
+    "report_every": 1000,
+}
+"""For sparse tasks of some tens of steps on two cores: small networks, a nearer horizon, short sums
+of rewards, and two updates a step."""
 
 
 def _continuous(
@@ -238,8 +254,10 @@ def _continuous(
 ) -> Algorithm:
     """Describe an algorithm for continuous actions."""
     about = Algorithm(summary, agent, config, actions="continuous", **parts)
-    merged = {**CONTINUOUS_DEFAULTS, **(defaults or {})}
-    return replace(about, defaults=merged, presets={"default": {}})
+    # An ensemble as small as speed allows; what was published with one or two critics keeps them.
+    small = {"critics": 4} if config is HySACConfig else {}
+    presets = {"default": CONTINUOUS_DEFAULTS, "cpu": CPU_CONTINUOUS | small}
+    return replace(about, defaults=defaults or {}, presets=presets)
 
 
 _CONTINUOUS: dict[str, Algorithm] = {

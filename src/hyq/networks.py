@@ -186,7 +186,16 @@ class Encoder(nn.Module):
         return self.hidden(parts[0] if len(parts) == 1 else torch.cat(parts, -1))
 
 
-class QNetwork(nn.Module):
+class SameInBothModes(nn.Module):
+    """A module whose layers behave alike when training and not."""
+
+    def train(self, mode: bool = True) -> Self:
+        """Set the mode; none of the layers is visited, because agents change it at every step."""
+        self.training = mode
+        return self
+
+
+class QNetwork(SameInBothModes):
     """One value for each action: forward(observation) -> (B, outputs)."""
 
     def __init__(self, encoder: Encoder, layers: Layers, outputs: int) -> None:
@@ -195,11 +204,6 @@ class QNetwork(nn.Module):
         self.encoder, self.layers = encoder, layers
         self.advantage = head(encoder.width, layers.stream_hidden, outputs)
         self.value = head(encoder.width, layers.stream_hidden, 1) if layers.dueling else None
-
-    def train(self, mode: bool = True) -> Self:
-        """Set the mode; the layers behave alike in both, so none of them is visited."""
-        self.training = mode
-        return self
 
     def forward(self, observation: Tree) -> Tensor:
         """Return the value of every action."""

@@ -111,11 +111,21 @@ class Agent(nn.Module, ABC):
         load_training_state(self, self.optimizers(), state)
 
 
-def follow(target: nn.Module, network: nn.Module, rate: float) -> None:
-    """Move a target network towards its network: w~ <- (1 - rate) w~ + rate w."""
-    with torch.no_grad():
-        torch._foreach_lerp_([*target.parameters()], [*network.parameters()], rate)
-        for kept, newest in zip(target.buffers(), network.buffers(), strict=True):
+class Follower:
+    """Moves a target network towards its network: w~ <- (1 - rate) w~ + rate w."""
+
+    def __init__(self, target: nn.Module, network: nn.Module, rate: float) -> None:
+        """Look the tensors up once."""
+        self._rate = rate
+        self._targets: list[Tensor] = [*target.parameters()]
+        self._newest: list[Tensor] = [*network.parameters()]
+        self._buffers = list(zip(target.buffers(), network.buffers(), strict=True))
+
+    @torch.no_grad()
+    def __call__(self) -> None:
+        """Move once; what is counted and not learned is copied."""
+        torch._foreach_lerp_(self._targets, self._newest, self._rate)
+        for kept, newest in self._buffers:
             kept.copy_(newest)
 
 

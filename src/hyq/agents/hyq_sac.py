@@ -28,7 +28,7 @@ from torch import Tensor, nn
 
 from hyq import losses
 from hyq.actor_critic import Mode, Policy, as_policy
-from hyq.agents.base import AdamConfig, Agent, GradientStep, Loss, Updated, follow
+from hyq.agents.base import AdamConfig, Agent, Follower, GradientStep, Loss, Updated
 from hyq.agents.building import ContinuousNetworks
 from hyq.core.errors import HyqError
 from hyq.core.schedules import PiecewiseLinear, schedule
@@ -149,6 +149,7 @@ class HySAC(Agent):
         self.actor = networks.policy(squashed=squashed)
         self.critic = networks.critics(config.critics, layer_norm=config.layer_norm)
         self.target = copy.deepcopy(self.critic).requires_grad_(False).eval()
+        self._follow = Follower(self.target, self.critic, config.target_rate)
         self.actions = networks.actions
         start = config.temperature if isinstance(config, HySACConfig) else 1.0
         self.log_alpha = nn.Parameter(torch.tensor(start, device=optimizer.device).log())
@@ -213,7 +214,7 @@ class HySAC(Agent):
         self.actor.train()
         self.critic.train()
         updated = self._critic_step(self.loss, self, batch, step)
-        follow(self.target, self.critic, self.config.target_rate)
+        self._follow()
         self.updates += 1
         if int(self.updates) % self._actor_every == 0:
             self._actor_step(self.actor_loss, self, batch, step)

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from hyq import losses
 from hyq.actor_critic import log_likelihood
-from hyq.agents.base import AdamConfig, Agent, GradientStep, Loss, Updated, follow
+from hyq.agents.base import AdamConfig, Agent, Follower, GradientStep, Loss, Updated
 from hyq.agents.building import Networks, greedy
 from hyq.core.errors import HyqError
 from hyq.core.schedules import PiecewiseLinear, schedule
@@ -88,6 +88,7 @@ class IQL(Agent):
         self.config, self.loss = config, loss
         self.q, self.v, self.actor = networks.critics(2), networks.value(), networks.policy()
         self.target = copy.deepcopy(self.q).requires_grad_(False).eval()
+        self._follow = Follower(self.target, self.q, config.target_rate)
         learned = nn.ModuleList([self.q, self.v, self.actor])
         self._gradient_step = GradientStep(learned.parameters(), optimizer)
 
@@ -106,7 +107,7 @@ class IQL(Agent):
             network.train()
         self.updates += 1
         updated = self._gradient_step(self.loss, self, batch, step)
-        follow(self.target, self.q, self.config.target_rate)
+        self._follow()
         return updated
 
     def optimizers(self) -> Mapping[str, torch.optim.Optimizer]:

@@ -47,7 +47,9 @@ Options = tyro.conf.OmitArgPrefixes[Launch]
 
 
 def reproduce(
-    suite: Annotated[Literal["lock", "briee", "deep", "coverage"], tyro.conf.Positional],
+    suite: Annotated[
+        Literal["lock", "briee", "deep", "coverage", "continuous"], tyro.conf.Positional
+    ],
     how: Options,
     *,
     preset: Preset = "full",
@@ -58,6 +60,7 @@ def reproduce(
         suite: lock: every algorithm on both datasets. briee: Hy-Q against BRIEE as the lock grows.
             deep: deep Hy-Q and the baselines on MountainCar, Acrobot and a key-door maze.
             coverage: how soon deep Hy-Q learns from each dataset of Montezuma's Revenge.
+            continuous: Hy-SAC and the baselines on sparse tasks of robots and mazes.
         how: Where and how to run.
         preset: full has three or five replicates; quick takes minutes.
     """

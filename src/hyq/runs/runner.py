@@ -402,8 +402,9 @@ class _Evaluator:
         due = over or report.number % spec.evaluate_every == 0
         if not (due and spec.evaluation_episodes):
             return found
-        self.last = float(run.play(spec.evaluation_episodes, "evaluate", report.number).mean())
-        found["eval_return"] = self.last
+        returns = run.play(spec.evaluation_episodes, "evaluate", report.number)
+        self.last = float(returns.mean())
+        found |= {"eval_return": self.last, "eval_returns": returns.tolist()}
         # Of equals the last one: it has learned from more.
         if self.best is None or self.last >= self.best:
             self.best, self._best_policy = self.last, run.policy(self.last)

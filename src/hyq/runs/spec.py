@@ -29,7 +29,8 @@ class RunSpec:
     algorithm: str = "hyq"
     """What learns: see 'hyq algorithms'."""
     preset: str = "default"
-    """Settings to start from: default, paper-montezuma, cpu-montezuma or paper-small-montezuma."""
+    """Settings to start from: default, paper-montezuma, cpu-montezuma or paper-small-montezuma; for
+    continuous actions default or cpu."""
     seed: int = 0
     """Chooses every random number of the run."""
     settings: Mapping[str, Any] = field(default_factory=dict)

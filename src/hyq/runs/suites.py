@@ -162,6 +162,39 @@ def deep_suite(preset: Preset) -> Suite:
     return Suite("deep", "Deep Hy-Q on three small problems", tuple(runs))
 
 
+TASKS = {
+    "pointmaze-medium": 6000,
+    "fetch-push": 10_000,
+    "fetch-pick-and-place": 10_000,
+    "metaworld-drawer-open": 8000,
+    "metaworld-button-press": 8000,
+    "ogbench-cube": 10_000,
+}
+"""Sparse tasks of robots and mazes, and the online steps that what acts takes in each."""
+CONTINUOUS_ORDER = ("hyq", "sac", "iql", "bc", "awac", "calql", "ddpgfd")
+"""What matters most first, so that a suite that is interrupted says something already."""
+
+
+def continuous_suite(preset: Preset) -> Suite:
+    """Compare Hy-SAC with what learns from one source or from both, on sparse tasks."""
+    runs: list[RunSpec] = []
+    for task, steps in TASKS.items() if preset == "full" else [("pointmaze-medium", 1000)]:
+        whole = RunSpec(
+            env=PROBLEMS[task].env,
+            data=f"{task}/half",
+            preset="cpu",
+            settings={"online_steps": steps},
+            actions="continuous",
+        )
+        for seed in FRESH_SEEDS if preset == "full" else range(1):
+            hybrid = replace(whole, seed=seed)
+            runs += [hybrid, *(baseline(hybrid, name) for name in CONTINUOUS_ORDER[1:])]
+            if seed in FRESH_SEEDS[:3]:
+                runs += [replace(hybrid, data=f"{task}/{q}") for q in ("expert", "random80")]
+    runs.sort(key=lambda run: (CONTINUOUS_ORDER.index(run.algorithm), run.seed))
+    return Suite("continuous", "Hy-SAC on sparse tasks of robots and mazes", tuple(runs))
+
+
 MONTEZUMA = "hyq/Montezuma-v0"
 MONTEZUMA_PARAMETERS = {"step_limit": 2000, "num_threads": 1}
 """One thread a run, because runs share the cores."""
@@ -288,5 +321,6 @@ SUITES: dict[str, Callable[[Preset], Suite]] = {
     "briee": briee_suite,
     "deep": deep_suite,
     "coverage": coverage_suite,
+    "continuous": continuous_suite,
 }
 """Every suite by name."""
