@@ -1,6 +1,6 @@
 """Whether Hy-SAC without data is soft actor-critic: beside Stable-Baselines3's on Pendulum.
 
-    python benchmarks/pendulum.py --peers .venv-bench/bin/python --out results/continuous/pendulum.json
+    python benchmarks/pendulum.py --peers .venv-bench/bin/python --out pendulum.json
 
 Same networks (two hidden layers of 256, two critics without normalisation), batch, learning rate,
 discount, target rate, first random steps and entropy in the backup; evaluated by 20 episodes at the

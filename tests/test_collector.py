@@ -12,8 +12,6 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 from hyq import collector as module
 from hyq.collector import (
     Collector,
-    EpsilonGreedy,
-    ExplorationConfig,
     Outcome,
     Preprocessing,
     PreprocessingConfig,
@@ -27,6 +25,7 @@ from hyq.core.schedules import schedule
 from hyq.core.seeding import Streams
 from hyq.core.trees import flatten, leaves
 from hyq.core.types import Array
+from hyq.exploration import EpsilonGreedy, ExplorationConfig
 
 
 class Diary(gym.Env[Any, Any]):

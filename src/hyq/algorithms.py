@@ -21,14 +21,11 @@ from hyq.agents.hyq_sac import HySAC, HySACConfig
 from hyq.agents.iql import IQL, IQLConfig
 from hyq.agents.ppo_rnd import RNDConfig, build_rnd
 from hyq.agents.td3_bc import TD3BCConfig, td3_bc_actor_loss, td3_critic_loss
-from hyq.collector import (
-    ExplorationConfig,
-    NoiseConfig,
-    PreprocessingConfig,
-)
+from hyq.collector import PreprocessingConfig
 from hyq.core.actions import ActionKind
 from hyq.core.errors import HyqError
 from hyq.core.settings import decode, encode
+from hyq.exploration import ExplorationConfig, NoiseConfig
 from hyq.networks import (
     EncoderConfig,
     NetworkConfig,

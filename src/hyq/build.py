@@ -12,16 +12,7 @@ from hyq.agents.bc import BCConfig
 from hyq.agents.building import ContinuousNetworks, DiscreteNetworks, Networks
 from hyq.agents.ppo_rnd import RNDConfig, RNDTrainer, build_rnd
 from hyq.algorithms import ALGORITHMS, UNIFORM, Algorithm, Configs
-from hyq.collector import (
-    ActionNoise,
-    Collector,
-    EpsilonGreedy,
-    ExplorationConfig,
-    NoiseConfig,
-    Preprocessing,
-    PreprocessingConfig,
-    VectorEnv,
-)
+from hyq.collector import Collector, Preprocessing, PreprocessingConfig, VectorEnv
 from hyq.core.actions import Actions
 from hyq.core.errors import HyqError
 from hyq.core.memory import keep_freed_memory
@@ -31,6 +22,7 @@ from hyq.data.dataset import Dataset
 from hyq.data.fits import check_fits
 from hyq.data.replay_buffer import ReplayBuffer
 from hyq.data.sampler import MIXES, ByPriority, HybridSampler, OfflineShare, Source
+from hyq.exploration import ActionNoise, EpsilonGreedy, ExplorationConfig, NoiseConfig
 from hyq.networks import EncoderConfig, EncoderFactory, NetworkFactory, num_actions
 from hyq.trainer import (
     HybridConfig,

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from hyq.agents.base import Agent
-from hyq.collector import ActionNoise, Collector, EpsilonGreedy
+from hyq.collector import Collector
 from hyq.core.errors import HyqError, check_finite
 from hyq.core.schedules import PiecewiseLinear, schedule
 from hyq.core.seeding import Streams, torch_seed
@@ -25,6 +25,7 @@ from hyq.core.trees import Tree, flatten, subtree, tree_map
 from hyq.core.types import Array, FloatArray
 from hyq.data.replay_buffer import ReplayBuffer
 from hyq.data.sampler import HybridSampler, Mix
+from hyq.exploration import ActionNoise, EpsilonGreedy
 
 REMEDY = "lower learning_rate, or bound the values by value_range"
 """Where learning diverges."""
