@@ -37,7 +37,7 @@ def test_the_bootstrap_covers_the_truth_about_as_often_as_it_says() -> None:
     covered = 0
     for _ in range(200):
         values = rng.normal(size=36).tolist()
-        low, high = bootstrap_interval(values, rng, resamples=200, level=0.9)
+        low, high = bootstrap_interval([values], rng, resamples=200, level=0.9)
         covered += low <= 0 <= high
     assert 0.8 <= covered / 200 <= 0.97
 

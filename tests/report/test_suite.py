@@ -18,12 +18,14 @@ from selenium.webdriver.common.by import By
 from hyq.core.errors import HyqError
 from hyq.core.files import read_json, write_json
 from hyq.report.curves import aggregate
-from hyq.report.records import RunResult, SuiteRecords
+from hyq.report.records import RunResult, SuiteRecords, add_success
+from hyq.report.stats import interquartile_mean
 from hyq.report.suite import (
     SuiteResult,
     chart,
     draw_suite,
     group_runs,
+    overall_table,
     report_suite,
     suite_table,
 )
@@ -146,6 +148,61 @@ def test_deep_runs_have_a_panel_a_problem_and_levels_for_offline_algorithms() ->
     assert {one["panel"] for one in series.values()} == {"maze"}
     assert {label for label, one in series.items() if "level" in one} == {"BC", "CQL (peak)"}
     assert [label for label, one in series.items() if not one["shown"]] == ["Hy-Q, expert data"]
+
+
+def sparse(
+    seed: int, ends: int, algorithm: str = "hyq", task: str = "push", data: str = "half"
+) -> RunResult:
+    """Records of a run on a task of 50 steps: `ends` of its last four episodes succeed."""
+    name = {"push": "FetchPush", "pick": "FetchPickAndPlace"}[task]
+    spec = {"env": f"hyq/{name}-v0", "data": f"{task}/{data}", "algorithm": algorithm, "seed": seed}
+    spec |= {"actions": "continuous", "wrappers": [], "env_parameters": {}}
+    rows = []
+    for steps, successes in ((0, 0), (500, 1), (1000, ends)):
+        returns = [-49.0] * successes + [-50.0] * (4 - successes)
+        taken = 0 if algorithm == "iql" else steps
+        rows.append({"online_steps": taken, "updates": steps, "eval_returns": returns})
+        rows[-1]["eval_return"] = float(np.mean(returns))
+    end = {"solved": False, "eval_return": rows[-1]["eval_return"], "peak_return": -49.0}
+    return RunResult(spec, rows, {**end, "online_steps": taken, "wall_seconds": 2.0})
+
+
+def test_sparse_tasks_are_compared_by_their_success_rate(tmp_path: Path) -> None:
+    runs = [sparse(seed, ends) for seed, ends in enumerate((4, 4, 3))]
+    runs += [sparse(seed, 4, task="pick") for seed in range(3)]
+    runs += [sparse(seed, 1, "iql", task) for seed in range(3) for task in ("push", "pick")]
+    runs += [sparse(0, 2, data="random80")]
+    path = write_suite(tmp_path / "suite", runs)
+    result = SuiteResult.read(path)
+    rows = {row[:2]: row[2:] for row in suite_table(result, rng()).rows}
+    push = interquartile_mean(np.array([1.0, 1.0, 0.75]))
+    assert rows["push", "Hy-SAC"][:3] == ("3", f"{push:.3f}", "0.750 to 1.000")
+    assert rows["push", "IQL"][:3] == ("3", "0.250", "0.250 to 0.250")
+    assert rows["push", "Hy-SAC, random80 data"][:3] == ("1", "0.500", "-")
+    overall = overall_table(result, rng())
+    assert overall is not None
+    hybrid, iql, _ = overall.rows
+    assert hybrid[:4] == ("Hy-SAC", "2", "6", "1.000")
+    assert hybrid[5:] == ("0.958", f"{push:.3f} (push)")
+    assert iql[3] == "0.250"
+    assert "Hy-SAC 1.00, IQL 0.25" in result.conclusion()
+
+    left, _ = draw_suite(result).axes
+    assert (left.get_ylabel(), left.get_xlabel()) == ("success rate", "online steps (3 seeds)")
+    lines = {line.get_label(): line for line in left.lines}
+    assert lines["IQL"].get_linestyle() == "--"
+    assert np.allclose(lines["IQL"].get_ydata(), 0.25)
+    curve = lines["Hy-SAC"]
+    assert np.interp([0, 500, 1000], *curve.get_data()).tolist() == [0, 0.25, 1]  # type: ignore[arg-type]
+    page = report(path).read_text()
+    assert "Success rate against online steps" in page
+    assert "not solved" not in page
+
+
+def test_a_success_at_the_very_last_step_counts() -> None:
+    row = add_success({"eval_returns": [-50.0, -49.0, -3.0, -50.0]}, 50)
+    assert row["success"] == 0.5
+    assert "success" not in add_success({"online_steps": 0}, 50)
 
 
 def test_a_suite_without_a_finished_run_is_a_clear_error(tmp_path: Path) -> None:

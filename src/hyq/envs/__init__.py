@@ -39,6 +39,8 @@ _CONTROL: dict[str, tuple[str, dict[str, Any], int]] = {
     "OGBenchScene": ("make_ogbench", {"task": "scene"}, 150),
 }
 """Tasks of `control`: the function that makes each, its settings, and the longest episode."""
+SPARSE_TASKS = {f"hyq/{_name}-v0": _steps for _name, (_, _, _steps) in _CONTROL.items()}
+"""Their ids, and what an episode costs that does not succeed: one that does costs less."""
 
 for _name, (_maker, _settings, _steps) in _CONTROL.items():
     if f"hyq/{_name}-v0" not in gym.registry:

@@ -79,13 +79,16 @@ def aggregate(
     Evaluations hold until the next one: their median, and the 20th and 80th percentile. A run that
     solved its problem stays where it ended; of the others nothing is known beyond their end. On the
     lock a policy earns nothing before the first evaluation. Recent returns, which change with every
-    episode, are lines between records: their mean, the worst and the best.
+    episode, are lines between records: their mean, the worst and the best. Success rates, of which
+    there are few, are lines between evaluations.
     """
     curves: list[FloatArray] = []
     for run in runs:
         steps, values = run.points(y, x)
         if steps and y == "recent_return":
             curves.append(np.interp(grid, steps, values, left=np.nan, right=np.nan))
+        elif steps and y == "success":
+            curves.append(np.interp(grid, steps, values, right=np.nan))
         elif steps:
             solved = run.summary is not None and bool(run.summary["solved"])
             before = 0.0 if run.on_lock else None

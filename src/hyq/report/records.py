@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 from hyq.core.errors import HyqError
 from hyq.core.files import read_json
+from hyq.envs import SPARSE_TASKS
 from hyq.runs.records import RunDirectory
 from hyq.runs.suites import OFFLINE_ALGORITHMS
 
@@ -26,13 +27,20 @@ ALGORITHMS = {
     "offline": ("Q-learning, offline only", "#6a994e"),
     "iql": ("IQL", "#7b2cbf"),
     "rnd": ("RND", "#7b2cbf"),
+    "sac": ("SAC, online only", "#9a031e"),
+    "calql": ("Cal-QL", "#e09f3e"),
+    "awac": ("AWAC", "#6a994e"),
+    "ddpgfd": ("DDPGfD", "#d1495b"),
+    "td3bc": ("TD3+BC", "#333333"),
 }
 """Name and colour of each algorithm, in the order of tables and legends."""
 OTHER_COLOR = "#555555"
 
 
-def algorithm_name(algorithm: str) -> str:
+def algorithm_name(algorithm: str, actions: str = "discrete") -> str:
     """Return what the field calls an algorithm; a user's own keeps its name."""
+    if (algorithm, actions) == ("hyq", "continuous"):
+        return "Hy-SAC"
     return ALGORITHMS.get(algorithm, (algorithm, ""))[0]
 
 
@@ -52,6 +60,14 @@ def grouped(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, list
     for item in items:
         groups.setdefault(key(item), []).append(item)
     return groups
+
+
+def add_success(row: dict[str, Any], limit: int) -> dict[str, Any]:
+    """Add the share of episodes that succeeded to a record: they cost less than the time limit."""
+    returns = row.get("eval_returns")
+    if not returns:
+        return row
+    return {**row, "success": sum(value > -limit for value in returns) / len(returns)}
 
 
 def is_deep(manifest: Mapping[str, Any]) -> bool:
@@ -75,7 +91,11 @@ class RunResult:
         manifest = run.manifest
         if not (is_deep(manifest) or manifest["experiment"] == "lock"):
             raise HyqError(f"{path} is a run of {manifest['experiment']!r}, which has no report")
-        return cls(manifest["spec"], run.rows, run.summary, manifest["experiment"])
+        spec, rows = manifest["spec"], run.rows
+        limit = SPARSE_TASKS.get(spec.get("env"))
+        if limit is not None and not (spec["env_parameters"] or spec["wrappers"]):
+            rows = [add_success(row, limit) for row in rows]
+        return cls(spec, rows, run.summary, manifest["experiment"])
 
     @property
     def settings(self) -> dict[str, Any]:

@@ -44,13 +44,17 @@ def interquartile_mean(values: FloatArray) -> float:
 
 
 def bootstrap_interval(
-    values: Sequence[float],
+    tasks: Sequence[Sequence[float]],
     rng: np.random.Generator,
     resamples: int = 2000,
     level: float = 0.95,
 ) -> tuple[float, float]:
-    """Return an interval for the interquartile mean of one task, resampling its seeds."""
-    drawn = [interquartile_mean(rng.choice(values, size=len(values))) for _ in range(resamples)]
+    """Return an interval for the interquartile mean over tasks, resampling the seeds of each.
+
+    The tasks are not resampled: it says how far other seeds would differ, not other tasks.
+    """
+    samples = (rng.choice(task, (resamples, len(task))) for task in tasks)
+    drawn = [interquartile_mean(sample) for sample in np.concatenate([*samples], axis=1)]
     low, high = np.quantile(drawn, ((1 - level) / 2, (1 + level) / 2))
     return float(low), float(high)
 

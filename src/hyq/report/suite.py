@@ -34,10 +34,13 @@ FEWEST_FOR_INTERVAL = 3
 """Seeds below which resampling them says nothing about how far others would differ."""
 GRID_POINTS = 200
 COLUMNS = ("setting", "algorithm", "solved", "steps to solve", "return", "95% interval", "sec")
+SUCCESS_COLUMNS = ("setting", "algorithm", "seeds", "success", "95% interval", "return", "sec")
+OVERALL_COLUMNS = ("algorithm", "tasks", "runs", "success", "95% interval", "mean", "lowest task")
 DIAGNOSTICS = {
     "iteration": "iteration",
     "online_steps": "online steps",
     "eval_return": "eval. return",
+    "success": "success rate",
     "depth": "depth",
     "recent_return": "last episodes",
     "td_offline": "TD error, offline",
@@ -56,6 +59,33 @@ ABLATION_DASHES = ("2 3", "10 3 2 3", "4 2", "14 3")
 
 
 @dataclass(frozen=True)
+class Measure:
+    """What a suite's runs are compared by."""
+
+    column: str
+    """Of the records."""
+    label: str
+    range: tuple[float, float] | None = None
+    """Where it has bounds."""
+    log_x: bool = True
+    """Whether it is drawn against the logarithm of online steps."""
+
+
+RETURN = Measure("eval_return", "return of the policy")
+LOCK_RETURN = Measure("eval_return", "return of the policy", (0, 1))
+SUCCESS = Measure("success", "success rate", (0, 1), log_x=False)
+"""Share of evaluation episodes that succeed, where a return says so; its budget is a task's own."""
+
+
+def measure_of(runs: Sequence[RunResult]) -> Measure:
+    """Choose the success rate where all runs have it."""
+    if runs[0].on_lock:
+        return LOCK_RETURN
+    begun = [run for run in runs if run.rows]
+    return SUCCESS if begun and all(run.points("success")[0] for run in begun) else RETURN
+
+
+@dataclass(frozen=True)
 class Line:
     """The seeds of one algorithm in one setting."""
 
@@ -65,6 +95,7 @@ class Line:
     is_main: bool
     """One of the paper's algorithms in the paper's setting, rather than an ablation."""
     runs: tuple[RunResult, ...]
+    measure: Measure = RETURN
 
     @property
     def finished(self) -> list[dict[str, Any]]:
@@ -72,20 +103,22 @@ class Line:
         return [run.summary for run in self.runs if run.summary is not None]
 
     @property
-    def returns(self) -> list[float]:
-        """One return a seed: the last, or the peak where that is the custom."""
+    def scores(self) -> list[float]:
+        """One value a seed: the last, or the peak where that is the custom."""
+        if self.measure is SUCCESS:
+            return [run.points("success")[1][-1] for run in self.runs if run.summary is not None]
         key = "peak_return" if self.algorithm in PEAK_ALGORITHMS else "eval_return"
         return [summary[key] for summary in self.finished]
 
     @property
     def mean(self) -> float:
-        """The interquartile mean of the returns."""
-        return interquartile_mean(np.array(self.returns))
+        """The interquartile mean of the scores."""
+        return interquartile_mean(np.array(self.scores))
 
     @property
     def median(self) -> float:
-        """The median of the returns, at which an algorithm that never acts is drawn."""
-        return float(np.median(self.returns))
+        """The median of the scores, at which an algorithm that never acts is drawn."""
+        return float(np.median(self.scores))
 
     @property
     def steps_to_solve(self) -> StepsToSolve:
@@ -102,21 +135,18 @@ class Line:
 
     def cells(self, rng: np.random.Generator) -> tuple[str, ...]:
         """Return the line's row of the table."""
-        shown = "{:.3f}".format if self.runs[0].on_lock else number
+        shown = "{:.3f}".format if self.measure.range else number
         solve, interval = self.steps_to_solve, "-"
-        if len(self.returns) >= FEWEST_FOR_INTERVAL:
-            bounds = bootstrap_interval(self.returns, rng)
+        if len(self.scores) >= FEWEST_FOR_INTERVAL:
+            bounds = bootstrap_interval([self.scores], rng)
             interval = " to ".join(map(shown, bounds))
-        seconds = float(np.median([summary["wall_seconds"] for summary in self.finished]))
-        return (
-            self.panel,
-            self.label,
-            f"{solve.solved}/{solve.runs}",
-            "-" if is_offline(self.algorithm) else str(solve),
-            shown(self.mean),
-            interval,
-            f"{seconds:,.0f}",
-        )
+        name, score = (self.panel, self.label), (shown(self.mean), interval)
+        seconds = f"{np.median([summary['wall_seconds'] for summary in self.finished]):,.0f}"
+        if self.measure is SUCCESS:
+            returns = np.array([summary["eval_return"] for summary in self.finished])
+            return *name, str(solve.runs), *score, number(interquartile_mean(returns)), seconds
+        steps = "-" if is_offline(self.algorithm) else str(solve)
+        return *name, f"{solve.solved}/{solve.runs}", steps, *score, seconds
 
 
 @dataclass(frozen=True)
@@ -135,9 +165,9 @@ class SuiteResult:
         return cls(records, tuple(group_runs(records.runs)))
 
     @property
-    def on_lock(self) -> bool:
-        """Whether the environment is the lock, where returns lie in [0, 1]."""
-        return self.records.runs[0].on_lock
+    def measure(self) -> Measure:
+        """What its runs are compared by."""
+        return self.lines[0].measure
 
     @property
     def shares_scale(self) -> bool:
@@ -156,16 +186,31 @@ class SuiteResult:
 
     @property
     def grid(self) -> FloatArray:
-        """Steps to read every curve at, evenly on a logarithmic axis."""
+        """Steps to read every curve at, evenly on the axis."""
         taken = [row["online_steps"] for run in self.records.runs for row in run.rows]
         taken = [steps for steps in taken if steps > 0]  # an agent may pretrain before it acts
         first, last = min(taken, default=1), max(taken, default=10)
+        if not self.measure.log_x:
+            return np.linspace(0, last, GRID_POINTS + 1)
         return np.geomspace(max(first / 2, 1), max(last, 2), GRID_POINTS)
 
     def conclusion(self) -> str:
         """Say which algorithm was best in each setting, in one sentence."""
         panels = grouped(self.main, lambda line: line.panel)
+        if self.measure is SUCCESS:
+            means = {name: interquartile_mean(of) for name, of in _over_tasks(self.main).items()}
+            ranked = sorted(means, key=lambda name: -means[name])
+            listed = ", ".join(f"{name} {means[name]:.2f}" for name in ranked)
+            best = (max(on, key=lambda line: line.mean) for on in panels.values())
+            highest = ", ".join(f"{line.label} {line.mean:.2f} on {line.panel}" for line in best)
+            return f"Success rate at the end, over the tasks: {listed}. Highest: {highest}."
         return " ".join(f"On {panel_title(name)}, {_best(on)}." for name, on in panels.items())
+
+
+def _over_tasks(lines: Iterable[Line]) -> dict[str, FloatArray]:
+    """Collect the scores of every algorithm, all tasks together."""
+    groups = grouped(lines, lambda line: line.label)
+    return {name: np.concatenate([line.scores for line in on]) for name, on in groups.items()}
 
 
 def _best(lines: Sequence[Line]) -> str:
@@ -191,13 +236,15 @@ Described = tuple[RunResult, list[str], str, bool]
 def group_runs(runs: Sequence[RunResult]) -> list[Line]:
     """Group runs whose specs differ in the seed alone."""
     groups: dict[tuple[str, str, str, bool], list[RunResult]] = {}
+    measure = measure_of(runs)
     for run, panels, suffix, main in (_describe_lock if runs[0].on_lock else _describe_deep)(runs):
         algorithm = run.setting("algorithm")
-        peak = " (peak)" if algorithm in PEAK_ALGORITHMS else ""
-        label = f"{algorithm_name(algorithm)}{peak}{suffix}"
+        peak = " (peak)" if algorithm in PEAK_ALGORITHMS and measure is not SUCCESS else ""
+        name = algorithm_name(algorithm, run.setting("actions", "discrete"))
+        label = f"{name}{peak}{suffix}"
         for panel in panels:
             groups.setdefault((label, panel, algorithm, main), []).append(run)
-    lines = [Line(*key, tuple(members)) for key, members in groups.items()]
+    lines = [Line(*key, tuple(members), measure) for key, members in groups.items()]
     panels = list(dict.fromkeys(line.panel for line in lines))
     order = [*ALGORITHMS, *(line.algorithm for line in lines)]
     return sorted(
@@ -257,34 +304,59 @@ def curves_and_levels(
 
 def draw_suite(result: SuiteResult) -> Figure:
     """Draw the main lines: the paper's figure, a panel a setting."""
-    grid, panels = result.grid, []
+    grid, measure, panels = result.grid, result.measure, []
     ends = float(grid[0]), float(grid[-1])
-    x_label = "online steps, roll-ins included" if result.on_lock else "online steps"
-    y_range = (-0.03, 1.08) if result.on_lock else None
+    x_label = "online steps, roll-ins included" if measure is LOCK_RETURN else "online steps"
+    y_range = (-0.03, 1.08) if measure.range else None
     for name, lines in grouped(result.main, lambda line: line.panel).items():
-        drawn = curves_and_levels(lines, grid, "eval_return", lambda line: line.median)
-        labels = x_label, "return of the policy"
-        panels.append(Panel(panel_title(name), *drawn, *labels, ends, y_range, log_x=10))
-    return draw_curves(panels, title=result.records.manifest["title"], share_y=result.shares_scale)
+        curves, levels = curves_and_levels(lines, grid, measure.column, lambda line: line.median)
+        labels, x_range, log = (x_label, measure.label), ends, 10
+        if not measure.log_x:  # up to the task's own budget
+            taken = [row["online_steps"] for line in lines for run in line.runs for row in run.rows]
+            x_range, log = (0, max(taken)), 0
+        panels.append(Panel(panel_title(name), curves, levels, *labels, x_range, y_range, log))
+    title, columns = result.records.manifest["title"], 4 if len(panels) <= 4 else 3
+    return draw_curves(panels, title=title, columns=columns, share_y=result.shares_scale)
 
 
 def suite_table(result: SuiteResult, rng: np.random.Generator) -> TextTable:
     """Lay out one row an algorithm and setting."""
     rows = [line.cells(rng) for line in result.finished]
-    return TextTable(COLUMNS, rows, result.records.manifest["title"], left=2)
+    columns = SUCCESS_COLUMNS if result.measure is SUCCESS else COLUMNS
+    return TextTable(columns, rows, result.records.manifest["title"], left=2)
+
+
+def overall_table(result: SuiteResult, rng: np.random.Generator) -> TextTable | None:
+    """Sum every algorithm up over the tasks, where their scores are on one scale."""
+    if result.measure is not SUCCESS:
+        return None
+    rows = []
+    for name, lines in grouped(result.finished, lambda line: line.label).items():
+        scores = np.concatenate([line.scores for line in lines])
+        low, high = bootstrap_interval([line.scores for line in lines], rng)
+        lowest = min(lines, key=lambda line: line.mean)
+        middle = f"{interquartile_mean(scores):.3f}", f"{low:.3f} to {high:.3f}"
+        ends = f"{scores.mean():.3f}", f"{lowest.mean:.3f} ({lowest.panel})"
+        rows.append((name, str(len(lines)), str(len(scores)), *middle, *ends))
+    return TextTable(OVERALL_COLUMNS, rows, "Over the tasks")
 
 
 def report_suite(path: Path, console: Console) -> None:
     """Write the figure and the page, and print the table."""
     result = SuiteResult.read(path)
+    rng = Streams(0).generator("report")
+    if (overall := overall_table(result, rng)) is not None:
+        console.print(overall.rich())
     publish(
         result.records,
         draw_suite(result),
-        suite_table(result, Streams(0).generator("report")),
+        suite_table(result, rng),
         console,
         result.conclusion(),
         "suite.html",
-        peak=any(line.algorithm in PEAK_ALGORITHMS for line in result.finished),
+        measure=result.measure,
+        overall=overall,
+        peak=any(line.label.endswith("(peak)") for line in result.finished),
         fewest=FEWEST_FOR_INTERVAL,
         lines=[_line_content(line) for line in result.lines if line.is_main or line.finished],
         chart=chart(result),
@@ -306,13 +378,15 @@ def chart(result: SuiteResult) -> dict[str, Any]:
         if is_offline(line.algorithm):
             entry["level"] = line.median
         else:
-            edges = np.stack(aggregate(line.runs, grid)).round(4)
+            edges = np.stack(aggregate(line.runs, grid, result.measure.column)).round(4)
             known = ~np.isnan(edges[0])  # up to where the first run ended unsolved
             entry["low"], entry["middle"], entry["high"] = edges[:, known].tolist()
         series.append(entry)
     return {
         "panels": [panel_title(name) for name in grouped(result.lines, lambda line: line.panel)],
-        "range": (0, 1) if result.on_lock else None,
+        "range": result.measure.range,
+        "label": result.measure.label,
+        "log": result.measure.log_x,
         "shares_scale": result.shares_scale,
         "grid": grid.round(1).tolist(),
         "series": series,
@@ -326,6 +400,8 @@ def _line_content(line: Line) -> dict[str, Any]:
         picked = np.unique(np.linspace(0, len(run.rows) - 1, RECORDS_SHOWN).astype(int))
         rows = [[number(run.rows[i].get(name), 4) for name in names] for i in picked if run.rows]
         ended = run.summary and ("solved" if run.summary["solved"] else "not solved")
+        if run.summary and line.measure is SUCCESS:  # which has no threshold to reach
+            ended = "ended"
         table = TextTable([DIAGNOSTICS[name] for name in names], rows, left=0)
         runs.append({"seed": run.setting("seed"), "state": ended or "under way", "records": table})
     return {"name": f"{line.panel} · {line.label}", "runs": runs}

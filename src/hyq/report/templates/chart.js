@@ -1,17 +1,24 @@
 "use strict";
 const data = JSON.parse(document.getElementById("data").textContent);
 const W = 520, H = 340, L = 66, R = 18, T = 30, B = 40;
-const x0 = Math.log10(data.grid[0]), x1 = Math.log10(data.grid[data.grid.length - 1]);
-const px = v => L + (W - L - R) * (Math.log10(v) - x0) / (x1 - x0 || 1);
+const scale = v => data.log ? Math.log10(v) : v; // of online steps
+const x0 = scale(data.grid[0]), x1 = scale(data.grid[data.grid.length - 1]);
+const px = v => L + (W - L - R) * (scale(v) - x0) / (x1 - x0 || 1);
 let low = 0, high = 1; // of the panel being drawn
 const py = v => T + (H - T - B) * (high + 0.08 * (high - low) - v) / (1.11 * (high - low) || 1);
 const number = (v, digits) => (v + 0).toLocaleString("en", { maximumSignificantDigits: digits }); // + 0: never "-0"
-const ticks = () => { // at multiples of 1, 2 or 5 times a power of ten
-  const span = high - low, scale = 10 ** Math.floor(Math.log10(span / 4));
-  const step = [1, 2, 5, 10].map(m => m * scale).find(s => span / s <= 5);
+const ticks = (from, to) => { // at multiples of 1, 2 or 5 times a power of ten
+  const span = to - from || 1, power = 10 ** Math.floor(Math.log10(span / 4));
+  const step = [1, 2, 5, 10].map(m => m * power).find(s => span / s <= 5);
   const found = [];
-  for (let k = Math.ceil((low - 0.03 * span) / step); k * step <= high + 0.08 * span; k++) found.push(k * step);
+  for (let k = Math.ceil((from - 0.03 * span) / step); k * step <= to + 0.08 * span; k++) found.push(k * step);
   return found;
+};
+const steps = () => { // marks of the horizontal axis
+  if (!data.log) return ticks(x0, x1);
+  const between = x1 - x0 < 2 ? [1, 2, 5] : [1]; // powers of ten alone would be too few
+  const powers = Array.from({ length: Math.max(0, Math.floor(x1) - Math.floor(x0) + 1) }, (_, i) => 10 ** (Math.floor(x0) + i));
+  return powers.flatMap(power => between.map(m => m * power));
 };
 const node = (name, attributes, parent) => {
   const made = document.createElementNS("http://www.w3.org/2000/svg", name);
@@ -33,18 +40,16 @@ function range(panel) { // of the returns in a panel, or in all of them where th
 
 function axes(svg, title) {
   node("text", { x: L, y: 18, "font-weight": 600, "font-size": 14 }, svg).textContent = title;
-  for (const v of ticks()) {
+  for (const v of ticks(low, high)) {
     node("line", { x1: L, x2: W - R, y1: py(v), y2: py(v), class: "grid" }, svg);
     node("text", { x: L - 6, y: py(v) + 4, "text-anchor": "end", "font-size": 11, class: "tick" }, svg).textContent = number(v, 6);
   }
-  const between = x1 - x0 < 2 ? [1, 2, 5] : [1]; // powers of ten alone would be too few
-  for (let e = Math.floor(x0); e <= x1; e++) for (const v of between.map(m => m * 10 ** e)) {
-    if (Math.log10(v) < x0 || Math.log10(v) > x1) continue;
+  for (const v of steps().filter(v => scale(v) >= x0 && scale(v) <= x1)) {
     node("line", { x1: px(v), x2: px(v), y1: T, y2: H - B, class: "grid" }, svg);
     node("text", { x: px(v), y: H - B + 16, "text-anchor": "middle", "font-size": 11 }, svg).textContent = short(v);
   }
   const middle = T + (H - T - B) / 2;
-  node("text", { x: 14, y: middle, "text-anchor": "middle", "font-size": 12, transform: `rotate(-90 14 ${middle})` }, svg).textContent = "return of the policy";
+  node("text", { x: 14, y: middle, "text-anchor": "middle", "font-size": 12, transform: `rotate(-90 14 ${middle})` }, svg).textContent = data.label;
   node("text", { x: (L + W) / 2, y: H - 6, "text-anchor": "middle", "font-size": 12 }, svg).textContent = "online steps";
 }
 
@@ -74,7 +79,8 @@ function draw() {
 
 function hover(event, svg, here) {
   const box = svg.getBoundingClientRect();
-  const at = 10 ** (x0 + (x1 - x0) * ((event.clientX - box.left) / box.width * W - L) / (W - L - R));
+  const along = x0 + (x1 - x0) * ((event.clientX - box.left) / box.width * W - L) / (W - L - R);
+  const at = data.log ? 10 ** along : along;
   let i = data.grid.findIndex(v => v >= at);
   if (i < 0) i = data.grid.length - 1;
   const tip = document.getElementById("tip");
