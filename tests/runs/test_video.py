@@ -11,10 +11,13 @@ import numpy as np
 import pytest
 
 from hyq import collector
+from hyq.actor_critic import Actor, Mode
 from hyq.cli import main
 from hyq.core.errors import HyqError
+from hyq.core.seeding import torch_seed
 from hyq.core.types import Array
 from hyq.experts.montezuma_data import Recordings
+from hyq.networks import Encoder, input_scaling
 from hyq.policy import Policy
 from hyq.runs import runner
 from hyq.runs.spec import RunSpec
@@ -30,7 +33,7 @@ from hyq.runs.video import (
     play_video,
     replay,
 )
-from tests.policies import constant_policy, fresh_policy, pixel_policy
+from tests.policies import PLAIN, constant_policy, fresh_policy, pixel_policy
 
 GAME = Environment("hyq/Montezuma-v0", (), {"step_limit": 40, "num_threads": 1})
 VECTORS = gym.spaces.Box(-9, 9, (2,), np.float32)
@@ -137,17 +140,28 @@ class Corridor(gym.Env[Any, Any]):
         return np.full((8, 12, 3), 40 * self._steps, np.uint8)
 
 
+class Pushed(Corridor):
+    """Two forces, the first of which is its reward."""
+
+    action_space = gym.spaces.Box(-2.0, 2.0, (2,), np.float32)  # type: ignore[assignment]
+
+    def step(self, action: Any) -> tuple[Array, float, bool, bool, dict[str, Any]]:
+        assert self.action_space.contains(action)
+        seen, _, over, cut, info = super().step(5)
+        return seen, float(action[0]), over, cut, info
+
+
 class Blind(Corridor):
     metadata = {"render_modes": []}  # noqa: RUF012
 
 
 @pytest.fixture(autouse=True)
 def corridors() -> Iterator[None]:
-    for kind in (Corridor, Blind):
+    for kind in (Corridor, Pushed, Blind):
         place = f"{__name__}:{kind.__name__}"
         gym.register(f"{kind.__name__}-v0", entry_point=place, disable_env_checker=True)
     yield
-    for kind in (Corridor, Blind):
+    for kind in (Corridor, Pushed, Blind):
         del gym.registry[f"{kind.__name__}-v0"]
 
 
@@ -169,6 +183,21 @@ def test_any_environment_with_images_can_be_recorded(tmp_path: Path) -> None:
     assert [moment.room for moment in replay(made)] == [None] * 7
     with pytest.raises(HyqError, match="Blind-v0"):
         play_video(policy, Environment("Blind-v0"), 1, seed=0)
+
+
+def test_continuous_actions_are_recorded_and_played_again(tmp_path: Path) -> None:
+    scaling = input_scaling(VECTORS)
+    with torch_seed(0):
+        actor = Actor(Encoder(VECTORS, PLAIN, scaling), 2, squashed=True)
+    policy = Policy(Mode(actor), VECTORS, Pushed.action_space)
+    made = play_video(policy, Environment("Pushed-v0"), 2, seed=0, epsilon=0.5)
+    made.save(tmp_path)
+    loaded = Video.load(tmp_path)
+    assert loaded == made
+    assert [len(action) for action in loaded.actions] == [2] * 6
+    assert [moment.step for moment in replay(loaded)] == list(range(7))
+    # Actions reach over the environment's range.
+    assert max(abs(force) for action in made.actions for force in action) > 1
 
 
 def test_played_episodes_hold_all_that_was_seen() -> None:

@@ -4,6 +4,7 @@ A video is a small record. An episode is its seed and its actions, so the record
 enough to render it again without the policy that played it.
 """
 
+import json
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, field, fields, replace
@@ -198,8 +199,8 @@ class Video:
     seed: int
     epsilon: float
     episodes: tuple[EpisodeResult, ...]
-    actions: tuple[int, ...]
-    """Of the best episode."""
+    actions: tuple[Any, ...]
+    """Of the best episode: a number each, or a list of numbers."""
 
     @property
     def best(self) -> EpisodeResult:
@@ -215,7 +216,7 @@ class Video:
         """Write the record into a directory."""
         path.mkdir(parents=True, exist_ok=True)
         content = {"format": FORMAT, **asdict(self), "mean_return": self.facts.mean_return}
-        content["actions"] = " ".join(map(str, self.actions))
+        content["actions"] = " ".join(json.dumps(a, separators=(",", ":")) for a in self.actions)
         content[SIGNATURE] = sign([self.environment.env, *self.environment.wrappers])
         write_json(path / FILE, content)
 
@@ -226,7 +227,9 @@ class Video:
         if content.get("format") != FORMAT:
             raise HyqError(f"{path / FILE} is no {FORMAT} record")
         with raising_damage(path / FILE):
-            content["actions"] = tuple(map(int, content["actions"].split()))
+            content["actions"] = tuple(map(json.loads, content["actions"].split()))
+            if not all(np.isfinite(action).all() for action in content["actions"]):
+                raise ValueError("actions are not finite")
             video = decode(cls, {part.name: content[part.name] for part in fields(cls)})
             names = [video.environment.env, *video.environment.wrappers]
             check_trusted(names, path / FILE, content.get(SIGNATURE), trust)
@@ -279,8 +282,10 @@ def replay(video: Video, wanted: Container[int] = ()) -> Iterator[Moment]:
     with closing(video.environment.make(render=True)) as env:
         _, info = env.reset(seed=video.best.seed)
         yield Moment(0, score, info.get("room"), _image(env, 0 in wanted))
+        kind = env.action_space.dtype
         for step, action in enumerate(video.actions, start=1):
-            _, reward, _, _, info = env.step(action)
+            taken = np.array(action, kind) if isinstance(action, list) else action
+            _, reward, _, _, info = env.step(taken)
             score += float(reward)
             yield Moment(step, score, info.get("room"), _image(env, step in wanted))
     if score != video.best.total:
