@@ -183,11 +183,14 @@ class _Pairs:
         _, stretch = np.unique(when, return_inverse=True)
 
         def errors(of: Callable[[Rows], Any], least: float = 0.0) -> tuple[Any, Any]:
+            """Compare with the model, in errors that are usual where a row is."""
             target, found = (of(r).reshape(len(r.reward), -1).astype(float) for r in (taught, rows))
-            error = found - space.predicted(target, rows)
+            expected, spread = space.predicted(target, rows)
             size = np.maximum(target.std(axis=0), 1e-3 * np.abs(target).max(axis=0))
-            typical = np.median(np.abs(error[len(mine) :]), axis=0)
-            typical = np.maximum(np.maximum(typical, ROUNDING * size), max(least, 1e-9))
+            error = (found - expected) / np.maximum(
+                spread, np.maximum(ROUNDING * size, least) + 1e-9
+            )
+            typical = np.maximum(np.median(np.abs(error[len(mine) :]), axis=0), 1.0)
             scaled = np.clip(error / typical, -CLIP, CLIP)
             return scaled[: len(mine)], scaled[len(mine) :]
 

@@ -184,19 +184,20 @@ class Space:
         found = np.array(sorted(pairs), np.int64).reshape(-1, 2)
         return found[:, 0], found[:, 1]
 
-    def predicted(self, target: FloatArray, rows: Rows) -> FloatArray:
-        """Predict a target of the taught rows for others.
+    def predicted(self, target: FloatArray, rows: Rows) -> tuple[FloatArray, FloatArray]:
+        """Predict a target of the taught rows for others, and how far off that may be there.
 
-        In each group it is a polynomial, and the mean of what that leaves at the nearest rows.
+        In each group it is a polynomial, and the mean of what that leaves at the nearest rows;
+        their spread says how well a place is known.
         """
-        found = np.zeros((len(rows.reward), target.shape[1]))
+        found, spread = np.zeros((2, len(rows.reward), target.shape[1]))
         points, place = self.points(rows), self.points(self.taught)
         for group, mine in self.grouped(rows).items():
             known = self.groups.get(group)
             if known is None:
                 continue
             if self.named:
-                found[mine] = target[known].mean(axis=0)
+                found[mine], spread[mine] = target[known].mean(axis=0), target[known].std(axis=0)
                 continue
             basis = _monomials(place[known], min(MOST_FEATURES, len(known) // 5))
             gram = basis.T @ basis
@@ -208,7 +209,8 @@ class Space:
             near = self.trees[group].query(points[mine], k=nearest)[1]
             found[mine] = _monomials(points[mine], basis.shape[1]) @ weights
             found[mine] += left[near].mean(axis=1)
-        return found
+            spread[mine] = left[near].std(axis=1)
+        return found, spread
 
 
 def _monomials(points: FloatArray, most: int) -> FloatArray:
