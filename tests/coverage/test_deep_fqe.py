@@ -3,6 +3,7 @@
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -139,6 +140,43 @@ def test_what_cannot_be_evaluated_raises() -> None:
         deep_evaluation(policy, dataset, replicates=1)
     with pytest.raises(HyqError, match="updates"):
         deep_evaluation(policy, dataset, updates=0)
+
+
+class Push(Policy):
+    """A policy of vectors of actions that always pushes alike."""
+
+    force = 1.0
+
+    def choose(self, observation: Any) -> Any:
+        """Return a row for each place."""
+        return np.full((len(observation["place"]), 1), self.force, np.float32)
+
+
+def pushed(seed: int) -> Dataset:
+    """Log walkers who are pushed by any force in [-1, 1] and earn it, as long as they go on."""
+    rng, logged = np.random.default_rng(seed), []
+    for _ in range(150):
+        force = rng.uniform(-1, 1, (8, 1)).astype(np.float32)
+        place = np.cumsum([0.0, *force[:, 0]]).astype(np.float32)[:, None]
+        seen = {"place": np.clip(place, -2, 2), "flag": np.zeros((9, 1), np.float32)}
+        logged.append(Episode(seen, force, force[:, 0], False))
+    return Dataset.of(logged, {})
+
+
+def test_vectors_of_actions_and_dictionaries_are_evaluated(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A force earns itself at every step: forever, as all episodes were cut off."""
+    box = gym.spaces.Box(-2, 2, (1,), np.float32)
+    space = gym.spaces.Dict({"place": box, "flag": box})
+    push: Any = Push(None, space, gym.spaces.Box(-1, 1, (1,), np.float32))  # type: ignore[arg-type]
+    for force in (0.8, -0.5):
+        monkeypatch.setattr(Push, "force", force)
+        found = evaluated(push, pushed(0), updates=500)
+        assert found.value.low <= force / (1 - GAMMA) <= found.value.high
+        assert found.value.value == pytest.approx(force / (1 - GAMMA), abs=1.2)
+        assert 0.0 < found.agreement < 0.2
+        assert found.inside > 0.9
+    with pytest.raises(HyqError, match="shape"):
+        deep_evaluation(push, replace(pushed(0), action=np.zeros((1200, 2), np.float32)))
 
 
 def test_from_the_shell(

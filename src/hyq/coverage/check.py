@@ -277,7 +277,12 @@ def _from_environment(check: Check) -> list[tuple[Any, Severity, str]]:
     drift, support, coverage = check.drift, check.support, check.coverage
     if drift is not None:
         rules += [
-            (True, "error", f"{check.env} differs from the data in its {part.name}: {part.text}.")
+            (
+                True,
+                "error",
+                f"{check.env} differs from the data in its {part.name}: {part.text} (a false alarm "
+                f"in {ALPHA:.0%} of such checks).",
+            )
             for part in drift.alarms
         ]
         unknown = [part.name for part in drift.parts if math.isnan(part.p_value)]
@@ -291,8 +296,7 @@ def _from_environment(check: Check) -> list[tuple[Any, Severity, str]]:
             (
                 not drift.alarms and len(unknown) < len(drift.parts),
                 "good",
-                f"{check.env} agrees with the data in {drift.steps:,} live steps (of data that "
-                f"does agree, at most {ALPHA:.0%} raise an alarm).",
+                f"{check.env} agrees with the data in {drift.steps:,} live steps.",
             ),
         ]
     space = check.action_space

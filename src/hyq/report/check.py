@@ -101,7 +101,7 @@ def _histogram(axes: Axes, values: Array, title: str) -> None:
 def _returns(axes: Axes, check: Check) -> None:
     _histogram(axes, check.cells.returns, "returns of the episodes")
     if check.best is not None:
-        mean, whose = check.best.mean_return, "the policy" if check.policy else "their best tenth"
+        mean, whose = check.best.mean_return, "the policy" if check.policy else "the best"
         axes.axvline(mean, color=ORANGE, label=f"mean of {whose}")
         axes.legend(fontsize=7.5, edgecolor="none")
 
