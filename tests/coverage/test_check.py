@@ -15,8 +15,7 @@ from hyq.core.errors import HyqError
 from hyq.core.types import Array, Transitions
 from hyq.coverage.check import Check, bounds_of, check_all, facts, theory
 from hyq.coverage.drift import Drift, Part
-from hyq.coverage.features import features_for
-from hyq.coverage.fqe import evaluate_saved
+from hyq.coverage.fqe import evaluate_saved, features_for
 from hyq.coverage.policy import load_policy, save_policy
 from hyq.coverage.scan import row_hashes
 from hyq.coverage.steps import play_in
@@ -195,30 +194,15 @@ def test_many_states_need_no_matrix(tmp_path: Path) -> None:
     assert evaluated.value.value == pytest.approx(1.5)
 
 
-def test_episodes_by_step_are_put_together_where_they_are_in_order() -> None:
-    lock = LockSpec(horizon=6)
-    data = lock_dataset(lock, "trajectory", 1200)
-    found = checked(data)
-    exact = data.reward.reshape(6, 200).sum(axis=0)
-    np.testing.assert_allclose(np.sort(found.cells.returns), np.sort(exact), atol=1e-6)
-    assert found.verdict[0].startswith("The best tenth")
-    assert found.verdict[1] == "Try: hyq data check data --policy DIR"
-    loose = checked(lock_dataset(lock, "occupancy", 1200))
-    assert not len(loose.cells.returns)
-    assert "carry no order" in loose.verdict[0]
-
-
-def test_rows_without_order_are_no_episodes() -> None:
+def test_rows_without_order_have_no_best_episodes() -> None:
     """Transitions of long episodes without their steps look like many episodes of one step."""
     rng = np.random.default_rng(0)
     rows = rng.standard_normal((600, 3)), rng.integers(2, size=600), rng.random(600)
-    after = rng.standard_normal((600, 3))
-    assert (
-        "carry no order"
-        in checked(Dataset.from_arrays(*rows, after, np.arange(600) % 50 == 49)).verdict[0]
-    )
-    bandit = checked(Dataset.from_arrays(*rows, after, np.ones(600, bool)))
-    assert bandit.verdict[0].startswith("The best tenth of the 600 episodes")
+    data = Dataset.from_arrays(*rows, rng.standard_normal((600, 3)), np.arange(600) % 50 == 49)
+    found = checked(data)
+    assert not len(found.cells.returns)
+    assert found.verdict[0].startswith("Cannot tell how good this data is: its rows are single")
+    assert found.verdict[1] == "Try: hyq data check data --policy DIR"
 
 
 def written(**columns: Array) -> Dataset:
@@ -240,8 +224,7 @@ def written(**columns: Array) -> Dataset:
     ("name", "value", "message"),
     [
         ("reward", np.zeros(400), "No transition has a reward"),
-        ("terminated", np.ones(400), "Every transition is terminated"),
-        ("terminated", np.arange(400) < 5, "their episode continues"),
+        ("reward", np.arange(400) == 7, "Rewards are sparse: 0.25%"),
         ("terminated", np.zeros(400), "No episode ended by itself"),
         ("action", np.zeros(400, int), "Nearly all logged actions are the same"),
         ("observation", np.ones((400, 3)), "3 of 3 numbers of the observation never change"),
@@ -404,17 +387,15 @@ def view_of(observation: Array, action: Array) -> StepView:
 
 def test_states_beyond_all_numbers_raise() -> None:
     rng = np.random.default_rng(0)
-    features_for("raw", view_of(np.array([0, 2**60 - 1]), np.array([0, 6])), [], [], rng, NO_POLICY)
+    features_for("raw", view_of(np.array([0, 2**60 - 1]), np.array([0, 6])), [], rng, NO_POLICY)
     with pytest.raises(HyqError, match="number them from 0"):
-        features_for(
-            "raw", view_of(np.array([0, 2**61 - 1]), np.array([0, 8])), [], [], rng, NO_POLICY
-        )
+        features_for("raw", view_of(np.array([0, 2**61 - 1]), np.array([0, 8])), [], rng, NO_POLICY)
 
 
 def test_narrow_integers_do_not_wrap() -> None:
     many = np.arange(256, dtype=np.uint8)
     rng = np.random.default_rng(0)
-    features = features_for("raw", view_of(many, many % 4), [], [], rng, NO_POLICY)
+    features = features_for("raw", view_of(many, many % 4), [], rng, NO_POLICY)
     group, _ = features(0, many, many % 4)
     assert len(np.unique(group)) == 256
     np.testing.assert_array_equal(group, features(0, np.arange(256), many % 4)[0])

@@ -15,8 +15,7 @@ from hyq.core.settings import check_idle
 from hyq.core.terminal import Terminal
 from hyq.coverage.deep_fqe import GAMMA, UPDATES, WIDER, check_sees_vectors, deep_evaluation
 from hyq.coverage.estimate import NORMAL_95
-from hyq.coverage.features import FeatureKind
-from hyq.coverage.fqe import Evaluation, evaluate_saved
+from hyq.coverage.fqe import Evaluation, FeatureKind, evaluate_saved
 from hyq.coverage.policy import holds_deep_policy, policy_file
 from hyq.policy import Policy
 from hyq.report.records import is_deep

@@ -23,7 +23,7 @@ these begin, and reach later places only when it has learned the earlier ones.
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations, pairwise
+from itertools import combinations
 
 import numpy as np
 
@@ -32,7 +32,7 @@ from hyq.coverage.estimate import FOLDS, STUDENT, Interval, jackknife_std
 from hyq.coverage.grid import Grid
 from hyq.coverage.scan import row_hashes
 from hyq.coverage.support import LEAST_INSIDE
-from hyq.data.columns import Observation, named, over_columns
+from hyq.data.columns import named, over_columns
 from hyq.data.dataset import Dataset
 
 BLOCK_BYTES = 8 << 20
@@ -86,15 +86,13 @@ class CellData:
     actions: IntArray
     """The different actions (or cells of actions) that were taken."""
     returns: FloatArray
-    """Of each episode; of rows without order where those of each step continue the step before."""
+    """Of each episode; nothing of rows without order."""
     keys: IntArray
     """What tells each episode from others, and finds it again in other datasets."""
     duplicates: float
     """Share of episodes that are copies of others; of rows, where they have no order."""
     escaping: float
     """Share of next observations in no cell that the next step logged, of rows without order."""
-    continued_after_end: int
-    """Terminated rows without order that the next step continues all the same."""
 
     @classmethod
     def of(
@@ -109,7 +107,7 @@ class CellData:
         episode: IntArray = np.repeat(np.arange(dataset.num_episodes), dataset.length)
         first = np.cumsum(dataset.length) - dataset.length
         time: IntArray = np.arange(len(dataset)) + (dataset.timestep - first)[episode]
-        place, content, after, led_to = np.zeros((4, len(dataset)), np.uint64)
+        place, content, led_to = np.zeros((3, len(dataset)), np.uint64)
         row = over_columns(lambda column: column[:1].nbytes, dataset.observation)
         row_bytes = sum(row.values()) if isinstance(row, Mapping) else row
         at_once = max(1, min(BLOCK_BYTES // max(row_bytes, 1), 1 << 16))
@@ -118,65 +116,28 @@ class CellData:
             at = np.arange(len(dataset))[part] + episode[part]
             seen = over_columns(lambda column, at=at: column[at], dataset.observation)
             place[part] = grid.place(seen, time[part])
-            content[part] = _hashes(seen)
+            content[part] = row_hashes(*map(np.asarray, named("", seen).values()))
             if not dataset.ordered:
                 seen = over_columns(lambda column, at=at: column[at + 1], dataset.observation)
                 led_to[part] = grid.place(seen, time[part] + 1)
-                after[part] = _hashes(seen)
             progress(len(at))
         action = grid.action(dataset.action)
         actions, pair = np.unique(action), row_hashes(place, action)
-        rows = row_hashes(content, dataset.action, dataset.reward, time, after)
-        escaping, continued, returns, keys = 0.0, 0, dataset.returns(), rows
+        rows = row_hashes(content, dataset.action, dataset.reward, time)
+        escaping, returns, keys = 0.0, dataset.returns(), rows
         if played:
             keys = np.arange(len(returns))
         elif dataset.ordered:
             keys = np.add.reduceat(rows, first)
         else:
-            over = dataset.terminated
-            escaping = _escaping(time, place, led_to, over)
-            returns, continued = _linked(time, content, after, over, dataset.reward)
+            inner = ~dataset.terminated & (time < time.max())  # at ends nothing is read
+            there = np.isin(row_hashes(led_to, time + 1)[inner], row_hashes(place, time))
+            escaping = 1.0 - float(there.mean()) if inner.any() else 0.0
+            returns = returns[:0]
             episode = np.arange(len(time)) - np.searchsorted(time, time)
         duplicates = 1.0 - len(np.unique(keys)) / len(keys)
         visits = Visits(pair, place, time, episode)
-        return cls(name, visits, actions, returns, keys, duplicates, escaping, continued)
-
-
-def _hashes(observation: Observation) -> IntArray:
-    return row_hashes(*(np.asarray(column) for column in named("", observation).values()))
-
-
-def _escaping(time: IntArray, place: IntArray, led_to: IntArray, over: BoolArray) -> float:
-    """Return the share of next observations that the next step does not have, but for ends."""
-    inner = ~over & (time < time.max())
-    there = np.isin(row_hashes(led_to, time + 1)[inner], row_hashes(place, time))
-    return 1.0 - float(there.mean()) if inner.any() else 0.0
-
-
-def _linked(
-    time: IntArray, seen: IntArray, after: IntArray, over: BoolArray, reward: FloatArray
-) -> tuple[FloatArray, int]:
-    """Return the returns of episodes, and how many rows go beyond an end.
-
-    That is known where rows are sorted by step and those of each continue the step before in order.
-    """
-    if (np.diff(time) < 0).any():
-        return np.zeros(0), 0
-    bounds = np.searchsorted(time, np.arange(int(time[-1]) + 2))
-    steps = [slice(*pair) for pair in pairwise(bounds)]
-    if len(steps) == 1 and not over.all():
-        return np.zeros(0), 0  # rows of longer episodes, whose steps are not in the data
-    total, ended, continued = reward[steps[0]].astype(np.float64), [], 0
-    for before, now in pairwise(steps):
-        alive = np.flatnonzero(~over[before])
-        if len(over[before]) == len(over[now]) and (after[before] == seen[now]).all():
-            continued += len(over[now]) - len(alive)
-            alive = np.arange(len(over[now]))
-        if len(alive) != len(over[now]) or (after[before][alive] != seen[now]).any():
-            return np.zeros(0), continued
-        ended.append(np.delete(total, alive))
-        total = total[alive] + reward[now]
-    return np.concatenate([*ended, total]), continued
+        return cls(name, visits, actions, returns, keys, duplicates, escaping)
 
 
 @dataclass(frozen=True)

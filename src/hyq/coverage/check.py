@@ -36,7 +36,7 @@ from hyq.fqi.classes import GreedyPolicy
 LIMIT_SHARE = 0.1
 """Share of episodes that end after the very same number of steps by a limit, hardly by chance."""
 FEWEST_EPISODES = 20
-NEARLY_DETERMINISTIC = 0.1
+SAME_ACTION = 0.1
 """Share of the largest possible entropy below which actions say little about others."""
 MOST_NUMBERS = 64
 """Numbers of an observation whose ranges are found."""
@@ -190,26 +190,13 @@ def _findings(check: Check) -> list[Finding]:
     longest, rewarded = int(length.max()), 1 - float((reward == 0).mean())
     at_limit: BoolArray = ended & (length == longest)
     fixed = [name for name, (low, high) in check.ranges.items() if low == high]
-    few_actions = len(counts) and entropy(counts) < NEARLY_DETERMINISTIC * math.log(
-        max(len(counts), 2)
-    )
+    few_actions = len(counts) and entropy(counts) < SAME_ACTION * math.log(max(len(counts), 2))
     limited = at_limit.mean() > LIMIT_SHARE and at_limit.sum() > 1
     kind = "episodes" if dataset.ordered else "transitions"
     few_states = all(c.dtype.kind in "iu" for c in _columns(dataset))
     rules: list[tuple[Any, Severity, str]] = [
         (check.misfit, "error", f"{check.misfit}."),
-        (
-            cells.continued_after_end,
-            "error",
-            f"{cells.continued_after_end:,} transitions are marked as terminated but their episode "
-            "continues: a time limit or a reset was logged as an end.",
-        ),
         (rewarded == 0, "error", "No transition has a reward: there is nothing to learn."),
-        (
-            ended.all() and not dataset.ordered and int(dataset.timestep.max()) > 0,
-            "error",
-            "Every transition is terminated, of steps that others follow: ends are wrong.",
-        ),
         (
             dataset.ordered and limited and len(np.unique(length)) > 1,
             "warning",
@@ -222,11 +209,6 @@ def _findings(check: Check) -> list[Finding]:
             "note" if dataset.ordered else "warning",
             "No episode ended by itself. If some do, mark their last transition as terminated: "
             "otherwise values are bootstrapped past the end.",
-        ),
-        (
-            dataset.ordered and len(length) < FEWEST_EPISODES,
-            "warning",
-            f"There are only {len(length)} episodes: little can be said with confidence.",
         ),
         (
             0 < rewarded < 0.01,
@@ -244,11 +226,6 @@ def _findings(check: Check) -> list[Finding]:
             "warning",
             f"{cells.escaping:.0%} of the next observations are unlike any that the next step "
             "logged: values there are guesses until online data corrects them.",
-        ),
-        (
-            dataset.ordered and dataset.timestep.any(),
-            "note",
-            f"{(dataset.timestep > 0).mean():.0%} of the episodes begin in their middle.",
         ),
         (
             fixed,
@@ -317,22 +294,12 @@ def _from_environment(check: Check) -> list[tuple[Any, Severity, str]]:
 def _about_episodes(check: Check) -> tuple[str, bool]:
     """Say what can be learned from a dataset, and whether training is what comes next."""
     returns, coverage, best = check.cells.returns, check.coverage, check.best
-    if not len(returns):
-        return (
-            "Cannot tell how good this data is: its rows carry no order, so that the returns of "
-            "episodes are unknown. Give whole episodes, or name a policy to compare it with.",
-            False,
-        )
+    if coverage is None or best is None:
+        text = "its rows are single steps, without episodes. Compare it with a policy"
+        return f"Cannot tell how good this data is: {text}.", False
     count, mean = f"{len(returns):,} episodes", f"{returns.mean():,.4g}"
     if math.isclose(returns.min(), returns.max()):
         return f"Nothing tells good from bad: all {count} earn {mean}. Online steps must.", True
-    if coverage is None or best is None:
-        top = np.sort(returns)[-max(1, len(returns) // 10) :].mean()
-        return (
-            f"The best tenth of the {count} earns {top:,.4g} (all: {mean}). Whether that can be "
-            "learned from single steps is measured against a policy: name one.",
-            False,
-        )
     share = len(best.keys) / best.pooled
     whose = "its" if best.pooled == len(np.unique(check.cells.keys)) else "their"
     whose += (

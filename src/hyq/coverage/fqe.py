@@ -7,11 +7,14 @@
 The interval comes from doing it again on rows drawn with replacement within each step. Given (s,
 a), the noise of r and s' at different steps is uncorrelated, so drawing the steps independently has
 the right variance even where rows are parts of whole episodes. What no resampling can show is what
-the data never visits: see the share of unsupported visits in `hyq data check`.
+the data never visits: `inside` falls short of 1 there.
 """
 
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
@@ -20,16 +23,106 @@ from hyq.core.seeding import Streams
 from hyq.core.settings import check_range
 from hyq.core.types import Array, FloatArray, IntArray
 from hyq.coverage.estimate import NORMAL_95, Interval
-from hyq.coverage.features import FeatureKind, Features, features_for
 from hyq.coverage.policy import load_policy
 from hyq.coverage.scan import is_index
 from hyq.data.dataset import Dataset
 from hyq.data.steps import StepView
+from hyq.fqi.block import BlockFunction
 from hyq.fqi.classes import GreedyPolicy
+from hyq.fqi.mlp import MLPFunction
 
+FeatureKind = Literal["raw", "network"]
+
+WIDEST_RAW = 256
 LEAST_INSIDE = 0.99
 _RIDGE = 1e-6
 """In rows of average size: it decides only what the data does not."""
+
+
+@dataclass(frozen=True)
+class Features:
+    """A feature map, phi(s, a) = e_g(a) ⊗ psi_h(s, a): values have weights for each group g.
+
+    A group is an action, and where observations are indices of states a pair of both.
+    """
+
+    psi: Callable[[int, Array, Array], FloatArray]
+    """Returns a row (n, width) for each pair at step h."""
+    discrete: bool
+    """Whether groups are actions; otherwise there is one group and psi sees the action."""
+    states: int = 0
+    """Where observations are indices, their number: psi is then 1."""
+
+    def __call__(self, h: int, observation: Array, action: Array) -> tuple[IntArray, FloatArray]:
+        """Return the group of every row, and its psi."""
+        rows = self.psi(h, observation, action)
+        group = np.asarray(action, dtype=np.int64) if self.discrete else np.zeros(len(rows), int)
+        if self.states:
+            group = group * self.states + observation.astype(np.int64)
+        return group, rows
+
+
+def features_for(
+    kind: FeatureKind | None,
+    view: StepView,
+    actions: Sequence[Array],
+    rng: np.random.Generator,
+    policy: GreedyPolicy,
+) -> Features:
+    """Build a map for a dataset's pairs, and for others with these actions.
+
+    Where no kind is named it is the one that the policy's values were linear in.
+    """
+    if (kind or fitting_features(policy)) == "network":
+        return _network(policy)
+    first = view.rows(slice(0, 1))
+    count, shape = 1 + max(int(c.max()) for c in (view.action, *actions)), first.observation.shape
+    if len(shape) == 3 and shape[1] == count:
+        # Linear MDPs of this project observe the matrix phi(s, .): the features are given.
+        return Features(lambda h, s, a: s[np.arange(len(a)), a], discrete=False)
+    if is_index(first.observation):
+        rows = view.transitions
+        states = 1 + max(int(column.max()) for column in (rows.observation, rows.next_observation))
+        if states * count >= 2**63:
+            raise HyqError(
+                f"states go up to {states - 1}: number them from 0 on, or log what they look like"
+            )
+        # One-hot features have a diagonal covariance: as groups of one they need no matrix.
+        return Features(lambda h, s, a: np.ones((len(s), 1)), True, states)
+    width = math.prod(shape[1:])
+    project = rng.standard_normal((width, WIDEST_RAW)) / math.sqrt(width)
+
+    def flat(h: int, observation: Array, action: Array) -> FloatArray:
+        rows = np.asarray(observation.reshape(len(observation), width), np.float64)
+        return _with_constant(rows @ project if width > WIDEST_RAW else rows)
+
+    return Features(flat, discrete=True)
+
+
+def fitting_features(policy: GreedyPolicy) -> FeatureKind:
+    """Return the features that a policy's values were linear in, as far as they are known."""
+    first = policy.functions[0] if policy.functions else None
+    return "network" if isinstance(first, MLPFunction | BlockFunction) else "raw"
+
+
+def _network(policy: GreedyPolicy) -> Features:
+    """Return the last layer of a policy's network, or the code of its encoder."""
+    if fitting_features(policy) != "network":
+        raise HyqError("this policy has no network layer: choose raw features")
+
+    def last_layer(h: int, s: Array, a: Array) -> FloatArray:
+        function = policy.functions[h]
+        if isinstance(function, BlockFunction):
+            latents = function.encoder.shape[1]
+            return np.eye(latents)[(s @ function.encoder + function.bias).argmax(axis=1)]
+        assert isinstance(function, MLPFunction)
+        return _with_constant(function.hidden(s))
+
+    return Features(last_layer, discrete=True)
+
+
+def _with_constant(rows: FloatArray) -> FloatArray:
+    return np.concatenate([rows, np.ones((len(rows), 1), rows.dtype)], axis=1)
 
 
 @dataclass(frozen=True)
@@ -68,9 +161,8 @@ def evaluate_saved(
         raise HyqError("fitted Q evaluation of saved policies needs discrete actions")
     streams, own = Streams(seed), _own_actions(saved, dataset)
     rng = streams.generator("features")
-    chosen = features_for(
-        features, dataset, [], [taken for pair in own for taken in pair], rng, saved
-    )
+    actions = [taken for pair in own for taken in pair]
+    chosen = features_for(features, dataset, actions, rng, saved)
     plain, inside, *drawn = _values(dataset, chosen, own, replicates, streams)
     inside = min(max(inside, 0.0), 1.0)
     doubts: tuple[str, ...] = ()
