@@ -5,10 +5,17 @@ from pathlib import Path
 
 import pytest
 
-from hyq.algorithms import configure
+from hyq.algorithms import ALGORITHMS, configure
+from hyq.core.actions import ActionKind
 
 ROOT = Path(__file__).parents[1]
-PAGES = ("README.md", "docs/quickstart.md", "docs/your_data.md", "docs/add_an_algorithm.md")
+PAGES = (
+    "README.md",
+    "docs/quickstart.md",
+    "docs/your_data.md",
+    "docs/robot_arm.md",
+    "docs/add_an_algorithm.md",
+)
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -37,10 +44,28 @@ def test_links_between_pages_lead_somewhere(page: Path) -> None:
             assert (ROOT / page).parent.joinpath(target).exists(), f"{page} -> {target}"
 
 
-def test_the_table_of_settings_has_every_default_of_the_code() -> None:
-    text = (ROOT / "docs/algorithms/hyq_dqn.md").read_text()
+@pytest.mark.parametrize(
+    ("page", "actions"), [("hyq_dqn.md", "discrete"), ("hyq_sac.md", "continuous")]
+)
+def test_the_table_of_settings_has_every_default_of_the_code(
+    page: str, actions: ActionKind
+) -> None:
+    text = (ROOT / "docs/algorithms" / page).read_text()
     table = dict(re.findall(r"^\| `(\w+)` \| `(.+?)` \|", text, flags=re.MULTILINE))
-    assert table == {name: str(value) for name, value in configure("hyq").encoded().items()}
+    known = configure("hyq", actions=actions).encoded()
+    assert {n: v for n, v in table.items() if n not in ALGORITHMS[actions]} == {
+        name: str(value) for name, value in known.items()
+    }
+
+
+def test_the_table_of_the_relatives_has_every_difference_of_the_code() -> None:
+    text = (ROOT / "docs/algorithms/hyq_sac.md").read_text()
+    rows = re.findall(r"^\| `(\w+)` \| `(\w+)` \| `(.+?)` \|", text, flags=re.MULTILINE)
+    own = configure("hyq", actions="continuous").encoded()
+    for algorithm in ALGORITHMS["continuous"]:
+        known = configure(algorithm, actions="continuous").encoded()
+        differences = {n: str(v) for n, v in known.items() if n not in own or own[n] != v}
+        assert {n: v for a, n, v in rows if a == algorithm} == differences, algorithm
 
 
 def test_the_table_of_the_baselines_has_defaults_of_the_code() -> None:
