@@ -52,7 +52,7 @@ def run_lock(spec: tyro.conf.OmitArgPrefixes[LockRun], *, out: Path) -> None:
 
 
 def train(words: list[str]) -> Callable[..., None]:
-    """Train deep Hy-Q, or a baseline, on any Gymnasium environment.
+    """Train Hy-Q, or Hy-SAC where actions are continuous, or a baseline, on any environment.
 
     The options are those of the algorithm, with the preset's values as their defaults: they depend
     on the words of the command.
@@ -71,10 +71,12 @@ def train(words: list[str]) -> Callable[..., None]:
         keep_checkpoint: bool = False,
         checkpoint_minutes: float = 2.0,
     ) -> None:
-        """Train deep Hy-Q, or a baseline, on any Gymnasium environment.
+        """Train deep Hy-Q, Hy-SAC or a baseline on any Gymnasium environment.
 
-        Options below are those of the algorithm that is named with --algorithm, and defaults are
-        those of its --preset.
+        Where the actions of --env are discrete, hyq is Hy-Q; where they are a bounded Box, it is
+        Hy-SAC. Options below are those of the algorithm that is named with --algorithm for that
+        kind of actions, and defaults are those of its --preset. Without --env, --actions
+        continuous shows those for continuous actions.
 
         Args:
             run: What to run.
