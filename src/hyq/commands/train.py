@@ -52,7 +52,7 @@ def run_lock(spec: tyro.conf.OmitArgPrefixes[LockRun], *, out: Path) -> None:
 
 
 def train(words: list[str]) -> Callable[..., None]:
-    """Train Hy-Q, or Hy-SAC where actions are continuous, or a baseline, on any environment.
+    """Train deep Hy-Q, Hy-SAC or a baseline on any Gymnasium environment.
 
     The options are those of the algorithm, with the preset's values as their defaults: they depend
     on the words of the command.
