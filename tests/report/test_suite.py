@@ -172,6 +172,8 @@ def test_sparse_tasks_are_compared_by_their_success_rate(tmp_path: Path) -> None
     runs += [sparse(seed, 4, task="pick") for seed in range(3)]
     runs += [sparse(seed, 1, "iql", task) for seed in range(3) for task in ("push", "pick")]
     runs += [sparse(0, 2, data="random80")]
+    under_way = sparse(3, 4)
+    runs.append(replace(under_way, rows=under_way.rows[:1], summary=None))
     path = write_suite(tmp_path / "suite", runs)
     result = SuiteResult.read(path)
     rows = {row[:2]: row[2:] for row in suite_table(result, rng()).rows}

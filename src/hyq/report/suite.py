@@ -103,10 +103,17 @@ class Line:
         return [run.summary for run in self.runs if run.summary is not None]
 
     @property
+    def drawn(self) -> list[RunResult]:
+        """The runs that a curve sums up: not those under way, where all take the same steps."""
+        if self.measure is not SUCCESS:
+            return [*self.runs]
+        return [run for run in self.runs if run.summary is not None]
+
+    @property
     def scores(self) -> list[float]:
         """One value a seed: the last, or the peak where that is the custom."""
         if self.measure is SUCCESS:
-            return [run.points("success")[1][-1] for run in self.runs if run.summary is not None]
+            return [run.points("success")[1][-1] for run in self.drawn]
         key = "peak_return" if self.algorithm in PEAK_ALGORITHMS else "eval_return"
         return [summary[key] for summary in self.finished]
 
@@ -129,9 +136,9 @@ class Line:
 
     def curve(self, grid: FloatArray, y: str = "eval_return") -> Curve:
         """Return the learning curve of its runs, summed up."""
-        low, middle, high = aggregate(self.runs, grid, y)
+        low, middle, high = aggregate(self.drawn, grid, y)
         color = algorithm_color(self.algorithm)
-        return Curve(self.label, grid, middle, low, high, color, seeds=len(self.runs))
+        return Curve(self.label, grid, middle, low, high, color, seeds=len(self.drawn))
 
     def cells(self, rng: np.random.Generator) -> tuple[str, ...]:
         """Return the line's row of the table."""
@@ -378,7 +385,7 @@ def chart(result: SuiteResult) -> dict[str, Any]:
         if is_offline(line.algorithm):
             entry["level"] = line.median
         else:
-            edges = np.stack(aggregate(line.runs, grid, result.measure.column)).round(4)
+            edges = np.stack(aggregate(line.drawn, grid, result.measure.column)).round(4)
             known = ~np.isnan(edges[0])  # up to where the first run ended unsolved
             entry["low"], entry["middle"], entry["high"] = edges[:, known].tolist()
         series.append(entry)
