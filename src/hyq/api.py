@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +16,17 @@ from hyq.actor_critic import CriticFactory
 from hyq.agents.base import Loss
 from hyq.algorithms import find_algorithm
 from hyq.collector import VectorEnv
+from hyq.core.actions import action_kind
 from hyq.core.errors import HyqError
 from hyq.core.trust import Trust
 from hyq.data.dataset import Dataset
 from hyq.data.sampler import OfflineShare
+from hyq.data.spaces import spaces_of
 from hyq.envs.make import EnvFactory, kind_of_actions
 from hyq.networks import NetworkFactory
 from hyq.policy import Policy
 from hyq.runs import runner
+from hyq.runs.named_data import load
 from hyq.runs.records import RunDirectory
 from hyq.runs.runner import Objects, Progress
 from hyq.runs.spec import RunSpec
@@ -30,8 +34,25 @@ from hyq.runs.spec import RunSpec
 Callback = Callable[[Progress], None]
 
 
+@dataclass(frozen=True)
+class Training:
+    """What happened while a policy was trained."""
+
+    rows: Sequence[Mapping[str, Any]]
+    """The records, one for each report."""
+    summary: Mapping[str, Any]
+    """How it ended; `estimate` says what data tells, where there was no environment."""
+    out: Path | None
+    """Where it was recorded."""
+
+    @property
+    def scores(self) -> list[tuple[int, float]]:
+        """(online steps, mean return) of each evaluation."""
+        return [(r["online_steps"], r["eval_return"]) for r in self.rows if "eval_return" in r]
+
+
 def train(
-    env: str | EnvFactory | VectorEnv,
+    env: str | EnvFactory | VectorEnv | None = None,
     data: Dataset | Path | str | None = None,
     online_steps: int | None = None,
     *,
@@ -48,6 +69,8 @@ def train(
     wrappers: Sequence[str] = (),
     env_parameters: Mapping[str, Any] | None = None,
     processes: bool = False,
+    start_from: Path | str | None = None,
+    save_experience: bool = False,
     keep_checkpoint: bool = False,
     callbacks: Sequence[Callback] = (),
     progress: bool | None = None,
@@ -56,7 +79,9 @@ def train(
     """Train on offline data and live interaction together; return the best policy evaluated.
 
     Args:
-        env: A Gymnasium id, a function that makes the environment, or a vector environment.
+        env: A Gymnasium id, a function that makes the environment, or a vector environment. None
+            for algorithms that learn from data alone: spaces are those of the data, and the policy
+            is judged by episodes that are held out.
         data: Offline data, the directory it was saved in, or a named dataset ('hyq data list').
         online_steps: Steps to take in the environment; by default as in the preset.
         algorithm: 'hyq', or a baseline: see 'hyq algorithms'. The action space decides which: Hy-Q
@@ -81,6 +106,8 @@ def train(
         wrappers: `module:Class` of wrappers around each environment, innermost first.
         env_parameters: Passed to the environment.
         processes: Step the environments in processes of their own, where they are slow.
+        start_from: Directory of a run of the same networks, whose weights this one begins with.
+        save_experience: Keep what was collected as a dataset in `out`/experience.
         keep_checkpoint: Keep the last state in `out`, so that the run can be made longer.
         callbacks: Called with every `Progress`: the record, the policy, and at the end the summary.
         progress: Show a progress bar; by default in a terminal.
@@ -93,7 +120,14 @@ def train(
         settings["network"], network = network, None
     if isinstance(loss, str):
         settings["loss"], loss = loss, None
-    actions = kind_of_actions(env, wrappers, env_parameters or {})
+    if env is None and isinstance(data, Path | str):
+        actions = action_kind(spaces_of(load(data, seed))[1])
+    elif env is None and isinstance(data, Dataset):
+        actions = action_kind(spaces_of(data)[1])
+    elif env is None:
+        raise HyqError("give an environment, or data to learn from without one")
+    else:
+        actions = kind_of_actions(env, wrappers, env_parameters or {})
     is_vector = isinstance(env, gym.vector.VectorEnv)
     if is_vector and find_algorithm(algorithm, actions).acts:
         settings.setdefault("num_envs", env.num_envs)  # type: ignore[union-attr]
@@ -110,8 +144,10 @@ def train(
         preset,
         seed,
         settings,
-        actions,
         evaluation_episodes,
+        start_from=None if start_from is None else str(start_from),
+        save_experience=save_experience,
+        actions=actions,
         wrappers=tuple(wrappers),
         env_parameters=dict(env_parameters or {}),
         processes=processes,
@@ -127,7 +163,7 @@ def train(
     )
     where = None if out is None else Path(out)
     run = runner.start(spec, where, objects, keep_checkpoint=keep_checkpoint)
-    return _finished(run, spec, callbacks, progress)
+    return _finished(run, spec, where, callbacks, progress)
 
 
 def resume(
@@ -152,11 +188,15 @@ def resume(
     objects = Objects(network, critic, loss, offline_share, env, evaluation_env, data)
     run = runner.resume(Path(out), objects, trust=trust)
     spec = RunSpec.decoded(RunDirectory.open(Path(out)).manifest["spec"])
-    return _finished(run, spec, callbacks, progress)
+    return _finished(run, spec, Path(out), callbacks, progress)
 
 
 def _finished(
-    run: Iterator[Progress], spec: RunSpec, callbacks: Sequence[Callback], shown: bool | None
+    run: Iterator[Progress],
+    spec: RunSpec,
+    out: Path | None,
+    callbacks: Sequence[Callback],
+    shown: bool | None,
 ) -> Policy:
     """Let a run go to its end, and return its policy."""
     settings = spec.configs.encoded()
@@ -164,11 +204,12 @@ def _finished(
     total = settings["updates" if by_updates else "online_steps"]
     columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
     visible = sys.stderr.isatty() if shown is None else shown
-    policy = None
+    policy, rows, summary = None, [], {}
     with closing(run), Bar(*columns, console=Console(stderr=True), disable=not visible) as bar:  # type: ignore[type-var]
         task = bar.add_task(spec.algorithm, total=total)
         for update in run:
-            row, policy = update.row, update.policy
+            row, policy, summary = update.row, update.policy, update.summary or {}
+            rows.append(row)
             score = row.get("eval_return", row.get("recent_return"))
             bar.update(
                 task,
@@ -179,4 +220,4 @@ def _finished(
                 callback(update)
     if policy is None:
         raise HyqError("nothing to learn: give online_steps, or data and pretraining")
-    return policy
+    return replace(policy, training=Training(rows, summary, out))

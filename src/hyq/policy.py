@@ -52,6 +52,17 @@ class Policy:
     preprocessing: PreprocessingConfig = field(default_factory=PreprocessingConfig)
     about: Mapping[str, Any] = field(default_factory=dict)
     """Where it comes from: algorithm, environment, data, score; JSON only."""
+    training: Any = field(default=None, repr=False, compare=False)
+    """What happened while `hyq.train` made it: records, scores, summary, directory. Not saved."""
+
+    def __str__(self) -> str:
+        """Say in a line what it is."""
+        about = self.about
+        text = f"policy of {about.get('algorithm') or 'an unknown algorithm'}"
+        text += f" for {about['env']}" if about.get("env") else ""
+        score = about.get("return")
+        text += "" if score is None else f", mean return {score:.4g} when it was evaluated"
+        return f"{text}: {self.observation_space} to {self.action_space}"
 
     def act(self, observation: Any) -> Any:
         """Return the action for one observation, or an array of them for a batch.

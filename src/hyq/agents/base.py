@@ -102,6 +102,12 @@ class Agent(nn.Module, ABC):
     def policy_network(self) -> nn.Module:
         """Return the module of the greedy policy: scores (B, actions), or actions (B, d)."""
 
+    def renew_masters(self) -> None:
+        """Let optimisers step the weights as they are now, after they were set from outside."""
+        for part in vars(self).values():
+            if isinstance(part, GradientStep):
+                part.renew_masters()
+
     def state(self) -> dict[str, Tensor]:
         """Return everything the agent depends on, as named tensors."""
         return training_state(self, self.optimizers())
@@ -214,6 +220,12 @@ class GradientStep:
     def optimizers(self) -> dict[str, torch.optim.Optimizer]:
         """The optimisers by name."""
         return {f"adam{number}": adam for number, adam in enumerate(self._optimizers)}
+
+    def renew_masters(self) -> None:
+        """Take the masters from the parameters."""
+        if self._masters is not self._parameters:
+            with torch.no_grad():
+                torch._foreach_copy_([*self._masters], [*self._parameters])
 
     def __call__(self, loss: Loss, agent: Agent, batch: Batch, step: int) -> Updated:
         """Minimise the mean over rows of importance weight times loss."""

@@ -42,7 +42,7 @@ class BC(Agent):
         """Build the policy; see `HyQ` for the arguments."""
         super().__init__()
         self.config, self.loss = config, loss
-        self.network = networks.policy()
+        self.network, self._greedy = networks.policy(), networks.greedy
         self._gradient_step = GradientStep(self.network.parameters(), optimizer)
 
     def act(self, observation: Tree, *, explore: bool = False) -> Tensor:
@@ -65,5 +65,5 @@ class BC(Agent):
         return self._gradient_step.optimizers
 
     def policy_network(self) -> nn.Module:
-        """Return the network of the policy."""
-        return self.network
+        """Return the policy without chance."""
+        return self._greedy(self.network)

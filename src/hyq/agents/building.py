@@ -7,7 +7,7 @@ import gymnasium as gym
 import torch
 from torch import Tensor, nn
 
-from hyq.actor_critic import Actor, CriticFactory, Critics, StackedCritics, as_policy
+from hyq.actor_critic import Actor, CriticFactory, Critics, Mode, StackedCritics, as_policy
 from hyq.agents.base import AdamConfig, OptimizerConfig
 from hyq.core.errors import HyqError
 from hyq.core.trees import Tree
@@ -38,6 +38,10 @@ class Networks(Protocol):
         """Return a network with a single output."""
         ...
 
+    def greedy(self, policy: nn.Module) -> nn.Module:
+        """Return a policy as it is saved: its scores of all actions, or its mode."""
+        ...
+
 
 @dataclass(frozen=True)
 class DiscreteNetworks:
@@ -59,6 +63,10 @@ class DiscreteNetworks:
     def value(self) -> nn.Module:
         """Return a network with a single output."""
         return self._build(gym.spaces.Discrete(1))
+
+    def greedy(self, policy: nn.Module) -> nn.Module:
+        """Return the policy itself: its outputs are scores."""
+        return policy
 
     def _build(self, outputs: gym.Space[Any]) -> nn.Module:
         network = _placed(self.make(self.observation_space, outputs), self.optimizer)
@@ -136,6 +144,10 @@ class ContinuousNetworks:
     def value(self) -> nn.Module:
         """Return a network with a single output."""
         return _placed(self.encoders.q_network(1), self.optimizer)
+
+    def greedy(self, policy: nn.Module) -> nn.Module:
+        """Return the policy's mode as a module."""
+        return Mode(policy)
 
 
 def greedy(policy: Any) -> Tensor:

@@ -87,6 +87,7 @@ class IQL(Agent):
         super().__init__()
         self.config, self.loss = config, loss
         self.q, self.v, self.actor = networks.critics(2), networks.value(), networks.policy()
+        self._greedy = networks.greedy
         self.target = copy.deepcopy(self.q).requires_grad_(False).eval()
         self._follow = Follower(self.target, self.q, config.target_rate)
         learned = nn.ModuleList([self.q, self.v, self.actor])
@@ -115,5 +116,5 @@ class IQL(Agent):
         return self._gradient_step.optimizers
 
     def policy_network(self) -> nn.Module:
-        """Return the network of the policy."""
-        return self.actor
+        """Return the policy without chance."""
+        return self._greedy(self.actor)

@@ -11,15 +11,17 @@ import tyro
 from hyq.algorithms import ALGORITHMS, configure, setting_groups
 from hyq.commands.report import report
 from hyq.commands.watch import HYBRID, LOCK, RND, check_tensorboard, to_tensorboard, watch
-from hyq.core.actions import ActionKind
+from hyq.core.actions import ActionKind, action_kind
 from hyq.core.errors import HyqError
 from hyq.core.schedules import PiecewiseLinear
 from hyq.core.settings import encode_value, field_help, json_object
 from hyq.core.terminal import Terminal
+from hyq.data.spaces import spaces_of
 from hyq.envs.make import kind_of_actions
 from hyq.runs import lock, runner
 from hyq.runs.lock_algorithms import LOCK_ALGORITHMS
 from hyq.runs.lock_spec import LockRun
+from hyq.runs.named_data import load
 from hyq.runs.records import RunDirectory
 from hyq.runs.spec import RunSpec
 
@@ -106,9 +108,9 @@ def _kind_of_actions(words: list[str]) -> ActionKind:
     named = _option(words, "actions")
     if named in ALGORITHMS:
         return named
-    env = _option(words, "env")
+    env, data = _option(words, "env"), _option(words, "data")
     if env is None:
-        return "discrete"
+        return "discrete" if data is None else action_kind(spaces_of(load(data))[1])
     parameters = json_object("env_parameters", _option(words, "env-parameters") or "{}")
     return kind_of_actions(env, _options_after(words, "wrappers"), parameters)
 

@@ -254,6 +254,11 @@ class Dataset:
                 int(self.timestep[index]),
             )
 
+    def episodes(self, numbers: IntArray) -> "Dataset":
+        """Return some of the episodes, by their number."""
+        wanted = set(numbers.tolist())
+        return Dataset.of((e for n, e in enumerate(self) if n in wanted), self.provenance)
+
     def returns(self) -> FloatArray:
         """Return the undiscounted return of each episode."""
         first = np.cumsum(self.length) - self.length

@@ -6,7 +6,7 @@ of its episode. The transition *of* a slot is the one that leaves it, so it can 
 the next slot is written. Frame stacks and n-step returns are put together when a batch is gathered.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +17,7 @@ from hyq.core.actions import Actions
 from hyq.core.errors import HyqError
 from hyq.core.trees import Tree, flatten, space_tree, subtree, tree_map
 from hyq.core.types import Array, BoolArray, FloatArray, IntArray
-from hyq.data.dataset import Dataset
+from hyq.data.dataset import Dataset, Episode
 from hyq.data.frames import Frames, frames_for
 from hyq.data.priorities import Priorities
 
@@ -133,6 +133,28 @@ class ReplayBuffer:
         priority[np.flatnonzero(reached) - 1] = 1.0
         buffer._priorities.restore(priority)
         return buffer
+
+    def episodes(self, actions: Actions) -> Iterator[Episode]:
+        """Go through the episodes held from their first observation on: the reverse of `of`.
+
+        Observations and rewards are as they are learned from.
+        """
+        for env in range(self.num_envs):
+            oldest = max(0, int(self.written[env]) - self.length)
+            slots = self._slots(np.array(env), np.arange(oldest, self.written[env]))
+            first = np.flatnonzero(self._columns["timestep"][slots] == 0)
+            for held in np.split(slots, first)[1:]:
+                if len(held) == 1:  # nothing has been done yet
+                    continue
+                taken = {name: column[held[1:]] for name, column in self._columns.items()}
+                continuation = taken["continuation"]
+                yield Episode(
+                    tree_map(lambda frames, held=held: frames.get(held), self._frames),
+                    actions.to_env(taken["action"]),
+                    taken["reward"],
+                    bool(continuation[-1] == 0),
+                    (continuation > 0) & (continuation < 1),
+                )
 
     def __len__(self) -> int:
         """Count the transitions that can be drawn now."""

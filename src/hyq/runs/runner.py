@@ -26,9 +26,10 @@ from hyq.core.trees import Tree
 from hyq.core.trust import Trust, check_trusted, sign
 from hyq.core.types import Array, FloatArray
 from hyq.data.dataset import Dataset
+from hyq.data.spaces import spaces_of
 from hyq.envs.make import EnvFactory, make_vector_env
 from hyq.policy import Policy, plain_network
-from hyq.runs import records
+from hyq.runs import kept, records
 from hyq.runs.checkpoint import TrainingCheckpoint, about_run
 from hyq.runs.named_data import fitting, load
 from hyq.runs.process import interruptible, one_thread
@@ -192,6 +193,7 @@ class _Run:
 
     def __init__(self, spec: RunSpec, objects: Objects) -> None:
         self.spec, self._opened = spec, ExitStack()
+        self._held_out: Dataset | None = None
         self._began = time.perf_counter()
         try:
             self._build(objects)
@@ -208,35 +210,55 @@ class _Run:
             raise HyqError(f"{spec.algorithm} does not use offline data: leave it out")
         self.network = objects.network
         num_envs = int(configs.encoded().get("num_envs", 1))  # those that never act have none
-        env = evaluation = None
         # Environments come first: those in processes are forked, and PyTorch's threads do not
         # outlive a fork. And they may raise, where data may take minutes to load.
+        self._is_alone = spec.env is None and objects.env is None
+        if self._is_alone and about.acts:
+            raise HyqError(
+                f"{spec.algorithm} acts: name an environment, or learn from data alone with bc, "
+                "cql or iql"
+            )
+        self.evaluation_episodes = 0 if self._is_alone else spec.evaluation_episodes
         with fitting(objects.dataset or spec.data, spec.wrappers):
-            if isinstance(objects.env, gym.vector.VectorEnv):
-                env, evaluation = objects.env, objects.evaluation_env
-                if about.acts and num_envs != env.num_envs:
-                    raise HyqError(f"set num_envs={env.num_envs}, as the vector environment has")
-            else:
-                env = self._envs(objects, num_envs)
-                if spec.evaluation_episodes:
-                    evaluation = self._envs(objects, evaluation_envs(spec.evaluation_episodes))
-            if spec.evaluation_episodes and evaluation is None:
-                raise HyqError(
-                    "evaluations need environments of their own: give evaluation_env, a function "
-                    "that makes the environment in place of a vector of them, or set "
-                    "evaluation_episodes to 0"
-                )
+            env, evaluation = self._environments(objects, num_envs)
             self._evaluation = evaluation
             dataset = objects.dataset
             if dataset is None and spec.data is not None:
                 dataset = load(spec.data, spec.seed)
             self.described_data = describe(dataset)
-            self.training = build(configs, env, dataset, Streams(spec.seed), custom=objects)
+            if env is not None:
+                self._spaces = env.single_observation_space, env.single_action_space
+            elif dataset is not None:
+                self._spaces = spaces_of(dataset)
+                dataset, self._held_out = kept.held_out(dataset, spec.seed)
+            self.training = build(
+                configs, env, dataset, Streams(spec.seed), spaces=self._spaces, custom=objects
+            )
+        if spec.start_from is not None:
+            kept.load_networks(Path(spec.start_from), self.training)
         if self._is_over():
             raise HyqError("nothing to learn: give online_steps, or data and pretraining")
-        observation_space, action_space = env.single_observation_space, env.single_action_space
-        self._spaces = observation_space, action_space
         self._preprocessing: PreprocessingConfig = configs.get(PreprocessingConfig)
+
+    def _environments(
+        self, objects: Objects, num_envs: int
+    ) -> tuple[VectorEnv | None, VectorEnv | None]:
+        """Return where to act and where to evaluate; None where data is all there is."""
+        if self._is_alone:
+            return None, None
+        episodes = self.evaluation_episodes
+        if not isinstance(objects.env, gym.vector.VectorEnv):
+            env = self._envs(objects, num_envs)
+            return env, self._envs(objects, evaluation_envs(episodes)) if episodes else None
+        if self.spec.configs.algorithm.acts and num_envs != objects.env.num_envs:
+            raise HyqError(f"set num_envs={objects.env.num_envs}, as the vector environment has")
+        if episodes and objects.evaluation_env is None:
+            raise HyqError(
+                "evaluations need environments of their own: give evaluation_env, a function "
+                "that makes the environment in place of a vector of them, or set "
+                "evaluation_episodes to 0"
+            )
+        return objects.env, objects.evaluation_env
 
     def _envs(self, objects: Objects, count: int) -> VectorEnv:
         spec = self.spec
@@ -299,9 +321,18 @@ class _Run:
             return self._is_over() or solved
 
         def finish() -> dict[str, Any]:
-            summary = evaluator.summary(earlier + time.perf_counter() - self._began)
+            policy = self.policy(evaluator.last)
             if directory:
-                self.policy(evaluator.last).save(directory.path / "last")
+                policy.save(directory.path / "last")
+                kept.save_networks(directory.path, training)
+                if spec.save_experience and training.buffer is not None:
+                    kept.save_experience(directory.path, spec, training, self._spaces)
+            estimate = {}
+            if self._is_alone:
+                estimate = {"estimate": kept.estimate(policy, self._held_out, spec.seed)}
+            seconds = earlier + time.perf_counter() - self._began
+            summary = {**evaluator.summary(seconds), **estimate}
+            if directory:
                 directory.finish(summary)
             return summary
 
@@ -400,9 +431,9 @@ class _Evaluator:
             found["recent_return"] = float(np.mean(self.recent))
         run, spec = self._run, self._run.spec
         due = over or report.number % spec.evaluate_every == 0
-        if not (due and spec.evaluation_episodes):
+        if not (due and run.evaluation_episodes):
             return found
-        returns = run.play(spec.evaluation_episodes, "evaluate", report.number)
+        returns = run.play(run.evaluation_episodes, "evaluate", report.number)
         self.last = float(returns.mean())
         found |= {"eval_return": self.last, "eval_returns": returns.tolist()}
         # Of equals the last one: it has learned from more.

@@ -35,15 +35,20 @@ class RunSpec:
     """Chooses every random number of the run."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     """Settings of the algorithm that differ from the preset, by name."""
-    actions: ActionKind = "discrete"
-    """Kind of the environment's actions, discrete or continuous: it decides which algorithms there
-    are."""
     evaluation_episodes: int = 20
     """Episodes played at every evaluation, on environments of their own; 0 for none."""
     evaluate_every: int = 1
     """Records between two evaluations."""
     evaluation_epsilon: float = 0.0
     """Chance of a random action when evaluating."""
+    start_from: str | None = None
+    """Directory of a run of the same networks, whose weights this one begins with."""
+    save_experience: bool = False
+    """Keep what was collected as a dataset, in OUT/experience: the newest that fits into the
+    buffer, with observations and rewards as they were learned from."""
+    actions: ActionKind = "discrete"
+    """Kind of the environment's actions, discrete or continuous: it decides which algorithms there
+    are."""
     threshold: float | None = None
     """Mean return that counts as solved; its first confirmed evaluation is recorded."""
     stop_when_solved: bool = False
