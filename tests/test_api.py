@@ -57,7 +57,7 @@ def test_callbacks_see_every_record_and_the_best_policy_is_returned(
     assert [update.row["online_steps"] for update in seen] == [0, 24, 48]
     assert [update.row["eval_return"] for update in seen] == [1.0, 7.0, 3.0]
     assert [update.summary is None for update in seen] == [True, True, False]
-    assert policy is seen[-1].policy
+    assert policy.network is seen[-1].policy.network
     assert policy.about["return"] == 7.0
     assert policy.about["algorithm"] == "hyq"
     assert policy.act(STATES).shape == (5,)

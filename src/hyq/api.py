@@ -81,7 +81,7 @@ def train(
     Args:
         env: A Gymnasium id, a function that makes the environment, or a vector environment. None
             for algorithms that learn from data alone: spaces are those of the data, and the policy
-            is judged by episodes that are held out.
+            is evaluated on episodes that are held out.
         data: Offline data, the directory it was saved in, or a named dataset ('hyq data list').
         online_steps: Steps to take in the environment; by default as in the preset.
         algorithm: 'hyq', or a baseline: see 'hyq algorithms'. The action space decides which: Hy-Q

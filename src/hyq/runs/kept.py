@@ -19,11 +19,11 @@ from hyq.runs.spec import RunSpec
 
 NETWORKS, EXPERIENCE = "networks.safetensors", "experience"
 HELD_OUT, FEWEST_HELD_OUT = 0.2, 10
-"""Share of the episodes that judge a policy where there is no environment, and the fewest."""
+"""Share of the episodes that a policy is evaluated on without an environment, and the fewest."""
 
 
 def held_out(dataset: Dataset, seed: int) -> tuple[Dataset, Dataset | None]:
-    """Split episodes into those to learn from and those to judge by, if there are enough."""
+    """Split episodes into those to learn from and those to evaluate on, if there are enough."""
     count = round(HELD_OUT * dataset.num_episodes)
     if not dataset.ordered or count < FEWEST_HELD_OUT:
         return dataset, None
@@ -31,19 +31,19 @@ def held_out(dataset: Dataset, seed: int) -> tuple[Dataset, Dataset | None]:
     return dataset.episodes(order[count:]), dataset.episodes(order[:count])
 
 
-def estimate(policy: Policy, judged_by: Dataset | None, seed: int) -> dict[str, Any]:
-    """Say what a policy would earn, judged by episodes that it did not learn from."""
-    if judged_by is None:
+def estimate(policy: Policy, unseen: Dataset | None, seed: int) -> dict[str, Any]:
+    """Say what a policy would earn, estimated from episodes that it did not learn from."""
+    if unseen is None:
         return {"doubts": ["there are too few episodes to hold some out"]}
     try:
-        found = deep_evaluation(policy, judged_by, seed=seed)
+        found = deep_evaluation(policy, unseen, seed=seed)
     except HyqError as error:
         return {"doubts": [str(error)]}
     return {
         "return": found.value.value,
         "interval": [found.value.low, found.value.high],
         "gamma": GAMMA,
-        "episodes": judged_by.num_episodes,
+        "episodes": unseen.num_episodes,
         "doubts": list(found.doubts),
     }
 
