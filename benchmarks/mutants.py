@@ -67,7 +67,9 @@ TESTS: dict[str, list[str]] = {
     "data/replay_buffer.py": ["data/test_replay_buffer.py"],
     "data/sampler.py": ["data/test_sampler.py"],
     "runs/checkpoint.py": ["runs/test_runner.py", "runs/test_lock_runs.py"],
-    "runs/runner.py": ["runs/test_runner.py", "runs/test_deep_command.py"],
+    "runs/runner.py": ["runs/test_runner.py", "runs/test_deep_command.py", "runs/test_kept.py"],
+    "runs/kept.py": ["runs/test_kept.py"],
+    "runs/longer.py": ["runs/test_deep_command.py"],
 }
 """The test files that answer for each file of the package."""
 SWAPS: dict[type[ast.AST], type[ast.AST]] = {

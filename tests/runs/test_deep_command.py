@@ -11,6 +11,7 @@ from hyq.commands.report import report_suite
 from hyq.core.errors import HyqError
 from hyq.runs import runner
 from hyq.runs.launch import Processes, SuiteDirectory, launch, pending
+from hyq.runs.longer import lengthen
 from hyq.runs.records import RunDirectory
 from hyq.runs.spec import RunSpec
 from hyq.runs.suites import Suite, baseline, deep_suite
@@ -109,11 +110,11 @@ def test_a_run_that_is_made_longer_is_the_longer_run(tmp_path: Path) -> None:
     longer = replace(TINY, settings={**TINY.settings, "online_steps": 800})
     list(runner.start(longer, tmp_path / "whole"))
     list(runner.start(TINY, tmp_path / "short", keep_checkpoint=True))
-    runner.lengthen(tmp_path / "short", 800, tmp_path / "longer")
+    lengthen(tmp_path / "short", 800, tmp_path / "longer")
     list(runner.resume(tmp_path / "longer"))
     assert records(tmp_path / "longer") == records(tmp_path / "whole")
     with pytest.raises(HyqError, match="has 400 online steps already"):
-        runner.lengthen(tmp_path / "short", 400, tmp_path / "again")
+        lengthen(tmp_path / "short", 400, tmp_path / "again")
     with pytest.raises(HyqError, match="has changed since the run began"):
         RunDirectory(tmp_path / "longer").check_data({"sha256": "other"})
 

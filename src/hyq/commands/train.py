@@ -21,6 +21,7 @@ from hyq.envs.make import kind_of_actions
 from hyq.runs import lock, runner
 from hyq.runs.lock_algorithms import LOCK_ALGORITHMS
 from hyq.runs.lock_spec import LockRun
+from hyq.runs.longer import lengthen
 from hyq.runs.named_data import load
 from hyq.runs.records import RunDirectory
 from hyq.runs.spec import RunSpec
@@ -196,7 +197,7 @@ def resume(
     if (steps is None) != (into is None):
         raise HyqError("to make a run longer give both --steps and --into")
     if steps is not None and into is not None:
-        runner.lengthen(out, steps, into)
+        lengthen(out, steps, into)
         out = into
     manifest = RunDirectory.open(out).manifest
     if manifest["experiment"] == "train":

@@ -3,13 +3,11 @@
 The command and `hyq.train` both come here. Without a directory nothing is written.
 """
 
-import math
-import shutil
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +18,7 @@ from hyq.build import Custom, build
 from hyq.collector import PreprocessingConfig, VectorEnv, evaluate, evaluation_envs
 from hyq.core.actions import Actions
 from hyq.core.errors import HyqError
-from hyq.core.files import new_directory, raising_damage, write_bytes, write_json
+from hyq.core.files import raising_damage
 from hyq.core.seeding import Streams
 from hyq.core.trees import Tree
 from hyq.core.trust import Trust, check_trusted, sign
@@ -30,10 +28,10 @@ from hyq.data.spaces import spaces_of
 from hyq.envs.make import EnvFactory, make_vector_env
 from hyq.policy import Policy, plain_network
 from hyq.runs import kept, records
-from hyq.runs.checkpoint import TrainingCheckpoint, about_run
+from hyq.runs.checkpoint import TrainingCheckpoint
 from hyq.runs.named_data import fitting, load
 from hyq.runs.process import interruptible, one_thread
-from hyq.runs.records import RunDirectory, chained, circumstances, describe
+from hyq.runs.records import RunDirectory, describe
 from hyq.runs.spec import RunSpec
 from hyq.trainer import Report
 
@@ -142,50 +140,6 @@ def check_settings(out: Path, manifest: Mapping[str, Any], spec: RunSpec) -> Non
             f"{out} began with other settings than this version of hyq has ({', '.join(changed)}): "
             "resume it with the version it began with, or start anew"
         )
-
-
-def lengthen(out: Path, steps: int, into: Path) -> None:
-    """Copy a run that has kept its checkpoint to `into`, to be resumed with more steps to take.
-
-    Steps are online steps, or updates of an algorithm that never acts. The run itself stays as it
-    is: a record is never rewritten.
-    """
-    earlier = RunDirectory.open(out)
-    manifest = earlier.manifest
-    if manifest["experiment"] != "train":
-        raise HyqError(f"{out} cannot be made longer: only what 'hyq train' started can")
-    before = RunSpec.decoded(manifest["spec"])
-    check_settings(out, manifest, before)
-    counter = "updates" if "updates" in manifest["settings"] else "online_steps"
-    longer = {**before.settings, counter: steps}
-    after = replace(before, settings=longer, stop_when_solved=False)
-    done = earlier.rows[-1][counter] if earlier.rows else 0
-    if steps <= done:
-        raise HyqError(f"{out} has {done:,} {counter.replace('_', ' ')} already: ask for more")
-    with earlier.only_writer():
-        if not earlier.checkpoint.exists():
-            raise HyqError(
-                f"{out} has no checkpoint to resume from: it was started without "
-                "--keep-checkpoint, or killed before there was one"
-            )
-        with new_directory(into) as draft:
-            for part in ("checkpoint", "best", "tensorboard"):
-                if (out / part).exists():
-                    shutil.copytree(out / part, draft / part)
-            # What was recorded after the checkpoint is made again, perhaps at other steps.
-            whole = about_run(earlier.checkpoint).get("reports", math.inf)
-            head, kept = "", b""
-            for row in earlier.rows:
-                if row["iteration"] <= whole:
-                    head, line = chained(head, row)
-                    kept += f"{line}\n".encode()
-            write_bytes(draft / "records.jsonl", kept)
-            changed = {
-                "spec": after.encoded(),
-                "settings": after.configs.encoded(),
-                "continues": {"run": str(out), "commit": manifest["commit"]},
-            }
-            write_json(draft / "manifest.json", {**manifest, **circumstances(), **changed})
 
 
 class _Run:
