@@ -95,7 +95,8 @@ def _check_action(action: Array, space: gym.Space[Any]) -> None:
                 f"the dataset's actions have shape {action.shape[1:]} and type {action.dtype}, "
                 f"which are no actions of {space}{remedy}"
             )
-        _check_whole("action", action, space)
+        for block in blocks(action):
+            _check_whole("action", block, space)
     elif isinstance(space, gym.spaces.Box):
         if action.shape[1:] != space.shape:
             raise HyqError(

@@ -20,6 +20,7 @@ from hyq.core.types import Array, BoolArray, FloatArray, IntArray
 from hyq.data.dataset import Dataset, Episode
 from hyq.data.frames import Frames, frames_for
 from hyq.data.priorities import Priorities
+from hyq.data.stored import StoredFrames, stays_on_disk, stored_columns
 
 BLOCK = 4096
 """Observations of a dataset that are read and prepared at a time."""
@@ -105,32 +106,41 @@ class ReplayBuffer:
             return_gamma: Work out every transition's discounted return, for `return_to_go`.
         """
         rows = dataset.num_observations
+        on_disk = stays_on_disk(dataset, prepare)
         # One step of the write head invalidates the oldest slots, so there is room for them.
-        buffer = cls(
-            1, rows + frame_stack - 1, observation_space, actions.space, frame_stack=frame_stack
-        )
-        for start in range(0, rows, BLOCK):
-            block = slice(start, min(start + BLOCK, rows))
-            frames = prepare(tree_map(lambda leaf, b=block: leaf[b], dataset.observation))
-            buffer._put(np.arange(block.start, block.stop), frames)
-        first = np.cumsum(dataset.length + 1) - dataset.length - 1
+        length = rows + frame_stack - 1
+        buffer = cls(1, length, observation_space, actions.space, frame_stack=frame_stack)
         reached = np.ones(rows, dtype=bool)  # by a transition, unlike the first of each episode
+        first = np.cumsum(dataset.length + 1) - dataset.length - 1
         reached[first] = False
-        continuation = np.where(dataset.life_lost, life_loss_discount, 1.0)
         ends = np.cumsum(dataset.length) - 1
-        continuation[ends] *= ~(dataset.terminated | truncation_terminates)
-        action, reward = actions.from_env(dataset.action), scale_reward(dataset.reward)
-        columns = {"action": action, "reward": reward}
-        for name, values in (columns | {"continuation": continuation}).items():
-            buffer._columns[name][np.flatnonzero(reached)] = values
-        buffer._columns["timestep"][:rows] = np.arange(rows) - np.repeat(first, dataset.length + 1)
+        if on_disk:
+            buffer._frames = tree_map(StoredFrames, dataset.observation)
+            buffer._columns = stored_columns(
+                dataset, actions.from_env, scale_reward, life_loss_discount, truncation_terminates
+            )
+        else:
+            for start in range(0, rows, BLOCK):
+                block = slice(start, min(start + BLOCK, rows))
+                frames = prepare(tree_map(lambda leaf, b=block: leaf[b], dataset.observation))
+                buffer._put(np.arange(block.start, block.stop), frames)
+        if return_gamma is not None or not on_disk:
+            continuation = np.where(dataset.life_lost, life_loss_discount, 1.0)
+            continuation[ends] *= ~(dataset.terminated | truncation_terminates)
+            reward = scale_reward(dataset.reward)
+        if not on_disk:
+            columns = {"action": actions.from_env(dataset.action), "reward": reward}
+            for name, values in (columns | {"continuation": continuation}).items():
+                buffer._columns[name][np.flatnonzero(reached)] = values
+            times = np.arange(rows) - np.repeat(first, dataset.length + 1)
+            buffer._columns["timestep"][:rows] = times
         buffer.written += rows
         if return_gamma is not None:
-            found = _returns(columns["reward"], continuation, ends, return_gamma)
+            found = _returns(reward, continuation, ends, return_gamma)
             buffer._returns = np.full(buffer.length, -np.inf, np.float32)
             buffer._returns[np.flatnonzero(reached)] = found
         priority = np.zeros(buffer.length)
-        priority[np.flatnonzero(reached) - 1] = 1.0
+        priority[: rows - 1] = reached[1:]
         buffer._priorities.restore(priority)
         return buffer
 
@@ -270,8 +280,13 @@ class ReplayBuffer:
 
     def sample_observations(self, about: int) -> Tree:
         """Return about so many observations, evenly spread over all transitions."""
-        slots = np.flatnonzero(self._priorities.leaves)
-        return self.observations(slots[:: max(1, len(slots) // about)])
+        every, passed = max(1, len(self) // about), 0
+        chosen = []
+        for start in range(0, self._priorities.capacity, 2**20):
+            slots = np.flatnonzero(self._priorities.leaves[start : start + 2**20])
+            chosen.append(start + slots[-passed % every :: every])
+            passed += len(slots)
+        return self.observations(np.concatenate(chosen))
 
     def return_to_go(self, slots: IntArray) -> FloatArray:
         """Return the discounted return of the rest of the episode; minus infinity if unknown."""

@@ -13,7 +13,7 @@ from hyq.core.errors import HyqError
 from hyq.core.files import new_directory
 from hyq.core.memory import check_room
 from hyq.core.types import Array, BoolArray, IntArray
-from hyq.data.columns import Column
+from hyq.data.columns import Column, release
 from hyq.data.dataset import Dataset, observation_files
 from hyq.data.frames import CompressedFrames, PackedFrames, is_image
 from hyq.data.importing.columns import Columns, find_columns
@@ -467,6 +467,7 @@ class _Store:
         else:
             assert self._column is not None
             self._column[slots] = rows
+            release(self._column)
 
     def column(self) -> Column:
         if self._frames is None:

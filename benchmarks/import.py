@@ -1,0 +1,147 @@
+"""Time an import against pyarrow alone, and train on what is larger than memory.
+
+python benchmarks/import.py --rows 5000000 [--folder /tmp/import] [--csv] [--shuffled]
+    [--train 2000] [--out results/files/import.json]
+
+Every step is a process of its own, and its largest resident memory is measured: writing rows of
+32 floats as Parquet (or CSV), reading and writing them again with pyarrow alone, `hyq data import`,
+and training on the result for some updates.
+"""
+
+import argparse
+import json
+import os
+import resource
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+FEATURES, LENGTH, FILE_ROWS = 32, 1000, 1_000_000
+"""Floats a row, rows an episode, rows a file."""
+
+
+def write(folder: Path, rows: int, as_csv: bool, shuffled: bool) -> None:
+    """Write episodes as files of a million rows."""
+    import pyarrow as pa  # noqa: PLC0415
+    import pyarrow.csv as pacsv  # noqa: PLC0415
+    import pyarrow.parquet as pq  # noqa: PLC0415
+
+    folder.mkdir(parents=True)
+    rng = np.random.default_rng(0)
+    for start in range(0, rows, FILE_ROWS):
+        number = np.arange(start, min(start + FILE_ROWS, rows))
+        if shuffled:
+            rng.shuffle(number)
+        seen = rng.standard_normal((FEATURES, len(number)), np.float32)
+        columns: dict[str, Any] = {"episode": number // LENGTH, "t": number % LENGTH}
+        columns |= {f"obs_{i}": part for i, part in enumerate(seen)}
+        columns |= {
+            "action": rng.integers(0, 4, len(number)),
+            "reward": rng.standard_normal(len(number), np.float32),
+            "terminated": number % LENGTH == LENGTH - 1,
+        }
+        name = folder / f"part{start // FILE_ROWS}"
+        if as_csv:
+            pacsv.write_csv(pa.table(columns), name.with_suffix(".csv"))
+        else:
+            pq.write_table(pa.table(columns), name.with_suffix(".parquet"))
+
+
+def copy(folder: Path, out: Path) -> None:
+    """Read every file and write it again, with pyarrow alone."""
+    import pyarrow.csv as pacsv  # noqa: PLC0415
+    import pyarrow.parquet as pq  # noqa: PLC0415
+
+    out.mkdir()
+    for path in sorted(folder.iterdir()):
+        table = pacsv.read_csv(path) if path.suffix == ".csv" else pq.read_table(path)
+        if path.suffix == ".csv":
+            pacsv.write_csv(table, out / path.name)
+        else:
+            pq.write_table(table, out / path.name)
+
+
+def train(logs: Path, updates: int) -> None:
+    """Learn from the data for some updates, with the largest batches that are usual."""
+    import gymnasium as gym  # noqa: PLC0415
+
+    import hyq  # noqa: PLC0415
+
+    class Space(gym.Env[Any, Any]):
+        observation_space = gym.spaces.Box(-np.inf, np.inf, (FEATURES,), np.float32)
+        action_space = gym.spaces.Discrete(4)
+
+        def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, Any]:
+            super().reset(seed=seed)
+            return np.zeros(FEATURES, np.float32), {}
+
+        def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+            return np.zeros(FEATURES, np.float32), 0.0, False, True, {}
+
+    hyq.train(Space, logs, algorithm="cql", updates=updates, batch_size=256, evaluation_episodes=0)
+
+
+def measured(step: str, *words: Any) -> dict[str, float]:
+    """Run a step as a process; return its seconds and its peak of resident memory."""
+    command = [sys.executable, *(str(word) for word in words)]
+    began = time.perf_counter()
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    _, status, used = os.wait4(process.pid, 0)
+    if status:
+        raise SystemExit(f"{step} failed")
+    found = {"seconds": time.perf_counter() - began, "peak_mb": used.ru_maxrss / 1024}
+    print(step, {name: round(value, 1) for name, value in found.items()}, flush=True)
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=int, default=5_000_000)
+    parser.add_argument("--folder", type=Path, default=Path("/tmp/import"))
+    parser.add_argument("--csv", action="store_true")
+    parser.add_argument("--shuffled", action="store_true")
+    parser.add_argument("--train", type=int, default=0, help="updates")
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--step", choices=("write", "copy", "train"))
+    options = parser.parse_args()
+    files, again, logs = (options.folder / name for name in ("files", "again", "logs"))
+    if options.step == "write":
+        write(files, options.rows, options.csv, options.shuffled)
+    elif options.step == "copy":
+        copy(files, again)
+    elif options.step == "train":
+        train(logs, options.train)
+    if options.step:
+        return
+    shutil.rmtree(options.folder, ignore_errors=True)
+    found: dict[str, Any] = {
+        "rows": options.rows, "features": FEATURES, "shuffled": options.shuffled,
+        "format": "csv" if options.csv else "parquet",
+    }  # fmt: skip
+    words = [__file__, *sys.argv[1:]]
+    found["write"] = measured("write", *words, "--step", "write")
+    found["bytes"] = sum(path.stat().st_size for path in files.iterdir())
+    found["pyarrow"] = measured("pyarrow", *words, "--step", "copy")
+    shutil.rmtree(again)
+    found["import"] = measured("import", "-m", "hyq", "data", "import", files, "--out", logs)
+    found["speed_ratio"] = found["pyarrow"]["seconds"] / found["import"]["seconds"]
+    print(f"at {found['speed_ratio']:.2f} of pyarrow's speed")
+    if options.train:
+        shutil.rmtree(files)
+        found["train"] = measured("train", *words, "--step", "train") | {"updates": options.train}
+    shutil.rmtree(options.folder)
+    if options.out:
+        options.out.parent.mkdir(parents=True, exist_ok=True)
+        earlier = json.loads(options.out.read_text()) if options.out.exists() else []
+        options.out.write_text(json.dumps([*earlier, found], indent=2) + "\n")
+    used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    print(f"peak of this process {used:.0f} MB")
+
+
+if __name__ == "__main__":
+    main()
