@@ -12,7 +12,7 @@ from hyq.data.dataset import Dataset
 
 LARGE = 2**30
 """Bytes of observations on disk beyond which they stay there: to read them takes longer."""
-_HELD = 4096
+_HELD = 1024
 """Rows read before the system takes back what it holds of the file: each brings a block along."""
 
 
@@ -37,13 +37,19 @@ class StoredFrames:
 
     def get(self, slots: IntArray) -> Array:
         """Return the observations of `slots`, an array of any shape."""
-        self._read += slots.size
-        rows = np.asarray(self._column)[np.minimum(slots, len(self._column) - 1)]
-        if self._read > _HELD:
-            release(self._column)
-            self._read = 0
-        kind = rows.dtype
-        return rows.astype(np.float32, copy=False) if kind.kind == "f" else rows
+        kind = self._column.dtype
+        found = np.empty(
+            (slots.size, *self._column.shape[1:]), np.float32 if kind.kind == "f" else kind
+        )
+        rows = np.minimum(slots.reshape(-1), len(self._column) - 1)
+        for start in range(0, len(rows), _HELD):
+            part = rows[start : start + _HELD]
+            found[start : start + _HELD] = self._column[part]
+            self._read += len(part)
+            if self._read >= _HELD:
+                release(self._column)
+                self._read = 0
+        return found.reshape(*slots.shape, *found.shape[1:])
 
 
 class StoredColumn:

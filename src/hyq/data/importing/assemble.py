@@ -201,7 +201,7 @@ class _Import:
                 self._read_control(table, batch, found, ids, words)
         if not found["terminated"]:
             raise HyqError("there are no rows")
-        joined = {name: np.concatenate(parts) for name, parts in found.items() if parts}
+        joined = {name: np.concatenate(found.pop(name)) for name in list(found) if found[name]}
         if words:
             self._vocabulary[""] = sorted(words)
         return Log(
@@ -237,7 +237,9 @@ class _Import:
             none = np.zeros(len(batch), np.bool_)
             found[what].append(none if name is None else truths(name, batch[name]))
         if columns.time is not None:
-            found["time"].append(times(columns.time, batch[columns.time]))
+            time = times(columns.time, batch[columns.time])
+            small = time.dtype.kind == "i" and -(2**30) < time.min() <= time.max() < 2**30
+            found["time"].append(time.astype(np.int32) if small else time)
         if columns.episode is not None:
             coded = _hashable(columns.episode, batch[columns.episode]).dictionary_encode()
             scope = table.name if self._per_file else ""

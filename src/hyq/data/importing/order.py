@@ -97,6 +97,7 @@ class Arrangement:
         self._done_is_over = done_is_over
         self._findings: list[Finding] = []
         self._order: IntArray | None = None
+        self._step = 1.0
 
     def plan(self, same: Callable[[IntArray, IntArray], BoolArray]) -> Plan:
         """Arrange the rows; `same` tells which of two rows are copies."""
@@ -222,8 +223,8 @@ class Arrangement:
         inner, gap = ~start[1:], np.zeros_like(start)
         if log.time is not None:
             step = np.diff(self._taken(log.time))
-            usual = _usual(step[inner])
-            gap[1:] = inner & (step > GAP * usual)
+            self._step = _usual(step, inner)
+            gap[1:] = inner & (step > GAP * self._step)
             found.append(("gaps in time", gap, rules.gaps, "'ignore' if time only gives the order"))
         if log.continues is not None:
             here, there = (self._taken(one) for one in log.continues)
@@ -337,7 +338,6 @@ class Arrangement:
         if self._log.time is None:
             return first - begins[group]
         time = self._taken(self._log.time)
-        usual = _usual(np.diff(time)[~start[1:]])
         base = time[begins]
         values, counts = np.unique(base, return_counts=True)
         common = values[counts.argmax()]
@@ -347,7 +347,7 @@ class Arrangement:
             if late.any():
                 self._found("episodes begin late", late, "kept, with the time they begin at")
             base = np.full_like(base, common)
-        return np.rint((time[first] - base[group]) / usual).astype(np.int64)
+        return np.rint((time[first] - base[group]) / self._step).astype(np.int64)
 
 
 def _ascending(keys: Sequence[Array]) -> bool:
@@ -359,9 +359,10 @@ def _ascending(keys: Sequence[Array]) -> bool:
     return bool(step.all())
 
 
-def _usual(step: Array) -> float:
-    """Return the usual step in time; of whole numbers the most frequent."""
-    some = step[:: max(1, len(step) // 1_000_000)]
+def _usual(step: Array, inner: BoolArray) -> float:
+    """Return the usual step in time within episodes; of whole numbers the most frequent."""
+    every = max(1, len(step) // 1_000_000)
+    some = step[::every][inner[::every]]
     some = some[some > 0]
     if not len(some):
         return 1.0
