@@ -27,6 +27,8 @@ BATCH_BYTES = 2**24
 LONGEST_LINE = 2**26
 """Bytes of a line of JSON beyond which it is taken for something else."""
 
+DEEPEST = 1000
+"""Levels of nested JSON."""
 UNUSABLE = b"unusable"
 """Where a field says what it holds, if that is nothing that can be imported."""
 
@@ -196,12 +198,12 @@ def _json_lines(path: Path) -> Table:
             while piece := stream.read(BATCH_BYTES):
                 whole, newline, after = piece.rpartition(b"\n")
                 if newline:
-                    yield pajson.read_json(pa.BufferReader(rest + whole + newline))
+                    yield _parsed_json(rest + whole + newline)
                 rest = after if newline else rest + piece
                 if len(rest) > LONGEST_LINE:
                     raise HyqError(f"{path} is not JSON lines: write one object a line")
         if rest.strip():
-            yield pajson.read_json(pa.BufferReader(rest))
+            yield _parsed_json(rest)
 
     schema = pa.unify_schemas((part.schema for part in chunks()), promote_options="permissive")
 
@@ -215,6 +217,17 @@ def _json_lines(path: Path) -> Table:
             yield from pa.table(columns, names=kinds.names).cast(kinds).to_batches()
 
     return Table(str(path), _flat_schema(schema), read, text=True)
+
+
+def _parsed_json(lines: bytes) -> pa.Table:
+    for line in lines.split(b"\n"):
+        if len(line) > DEEPEST:
+            # Brackets in text may be open for good, but there are not so many.
+            text = np.frombuffer(line, np.uint8) | 0x20  # [ becomes {, and ] becomes }
+            depth = np.cumsum((text == ord("{")).astype(np.int32) - (text == ord("}")))
+            if depth.max() > DEEPEST:  # the parser would overflow its stack
+                raise HyqError(f"an object of JSON is nested {depth.max():,} levels deep")
+    return pajson.read_json(pa.BufferReader(lines))
 
 
 def _npz(path: Path) -> Table:
