@@ -146,9 +146,9 @@ def hostile(folder: Path) -> list[Path]:  # noqa: PLR0915 - a list of files
             file[name] = h5py.SoftLink(f"/{name}")
     chunk = struct.pack(">IIBBBBB", 60_000, 60_000, 8, 2, 0, 0, 0)
     png = b"\x89PNG\r\n\x1a\n"
-    for kind, body in ((b"IHDR", chunk), (b"IDAT", zlib.compress(bytes(2**20))), (b"IEND", b"")):
-        png += struct.pack(">I", len(body)) + kind + body
-        png += struct.pack(">I", zlib.crc32(kind + body))
+    for part, body in ((b"IHDR", chunk), (b"IDAT", zlib.compress(bytes(2**20))), (b"IEND", b"")):
+        png += struct.pack(">I", len(body)) + part + body
+        png += struct.pack(">I", zlib.crc32(part + body))
     table = {"obs": [png] * 4, "action": [0] * 4, "reward": [0.0] * 4, "done": [False] * 4}
     pq.write_table(pa.table(table), path("png_bomb.parquet"))
     os.mkfifo(path("pipe.csv"))

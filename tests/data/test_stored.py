@@ -7,6 +7,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
+from hyq.core.actions import Actions
 from hyq.core.trees import leaves
 from hyq.data import stored
 from hyq.data.dataset import Dataset, Episode
@@ -40,10 +41,10 @@ def test_a_buffer_on_disk_gives_the_rows_of_one_in_memory(
     space = (
         gym.spaces.Dict(a=VECTOR, b=gym.spaces.Box(-9, 9, (1,), np.float32)) if keyed else VECTOR
     )
-    options = {"frame_stack": 2, "first_action": 4, **settings}
-    options["scale_reward"] = np.sign
+    options = {"frame_stack": 2, "scale_reward": np.sign, "return_gamma": 0.9, **settings}
+    actions = Actions(gym.spaces.Discrete(3, start=4))
     plain, disk = (
-        ReplayBuffer.of(dataset, space, gym.spaces.Discrete(3), **options)
+        ReplayBuffer.of(dataset, space, actions, **options)
         for limit in (2**30, 0)
         if not monkeypatch.setattr(stored, "LARGE", limit)
     )
@@ -51,6 +52,7 @@ def test_a_buffer_on_disk_gives_the_rows_of_one_in_memory(
     assert disk.nbytes < plain.nbytes
     drawn, again = (one.draw_uniformly(500, np.random.default_rng(1)) for one in (plain, disk))
     np.testing.assert_array_equal(drawn, again)
+    np.testing.assert_array_equal(plain.return_to_go(drawn), disk.return_to_go(drawn))
     monkeypatch.setattr(stored, "_HELD", 64)  # so that blocks are given back between draws
     for n_step in (1, 4):
         ours, theirs = (buffer.gather(drawn, n_step, 0.9) for buffer in (disk, plain))

@@ -32,15 +32,13 @@ class StoredFrames:
 
     nbytes = 0
 
-    def __init__(self, column: Array) -> None:
-        self._column, self._read = column, 0
+    def __init__(self, column: Array, dtype: Any = None) -> None:
+        single = np.dtype(np.float32) if column.dtype.kind == "f" else column.dtype
+        self._column, self._dtype, self._read = column, dtype or single, 0
 
     def get(self, slots: IntArray) -> Array:
         """Return the observations of `slots`, an array of any shape."""
-        kind = self._column.dtype
-        found = np.empty(
-            (slots.size, *self._column.shape[1:]), np.float32 if kind.kind == "f" else kind
-        )
+        found = np.empty((slots.size, *self._column.shape[1:]), self._dtype)
         rows = np.minimum(slots.reshape(-1), len(self._column) - 1)
         for start in range(0, len(rows), _HELD):
             part = rows[start : start + _HELD]
@@ -80,7 +78,8 @@ def stored_columns(
     first = ends - dataset.length + np.arange(len(ends))  # slots at which episodes begin
     over = dataset.terminated | truncation_terminates
     actions, rewards, lost = (
-        StoredFrames(column) for column in (dataset.action, dataset.reward, dataset.life_lost)
+        StoredFrames(column, column.dtype)
+        for column in (dataset.action, dataset.reward, dataset.life_lost)
     )
 
     def episode(slots: IntArray) -> IntArray:
@@ -98,7 +97,7 @@ def stored_columns(
 
     columns: dict[str, Callable[[IntArray], Array]] = {
         "action": lambda slots: from_env(actions.get(reached_by(slots))),
-        "reward": lambda slots: scale_reward(rewards.get(reached_by(slots))),
+        "reward": lambda slots: scale_reward(rewards.get(reached_by(slots))).astype(np.float32),
         "continuation": continuation,
         "timestep": lambda slots: slots - first[episode(slots)],
     }
