@@ -4,7 +4,7 @@ BIN := .venv/bin
 # One thread a process: two busy processes with two threads each run slower than two with one.
 export OMP_NUM_THREADS := 1
 
-.PHONY: demo test check bench bench-deep clean
+.PHONY: demo test check bench bench-deep bench-continuous clean
 
 demo: .venv/.run
 	$(BIN)/hyq demo
@@ -23,7 +23,11 @@ bench: .venv/.run
 
 # The peers live in an environment of their own, because d3rlpy asks for an old Gymnasium.
 bench-deep: .venv/.run .venv-bench/.ready
-	$(BIN)/python benchmarks/deep.py --peers .venv-bench/bin/python
+	$(BIN)/python -m benchmarks.deep --peers .venv-bench/bin/python
+
+bench-continuous: .venv/.run .venv-bench/.ready
+	$(BIN)/python -m benchmarks.continuous --peers .venv-bench/bin/python --threads 1 2 \
+		--out results/continuous/benchmark.json
 
 .venv-bench/.ready: pyproject.toml constraints.txt benchmarks/peers-constraints.txt
 	$(PYTHON) -m venv .venv-bench

@@ -1,6 +1,6 @@
 """How fast deep Hy-Q is beside its peers at equal precision, and how near to the machine's limit.
 
-    make bench-deep    (or: python benchmarks/deep.py --peers .venv-bench/bin/python)
+    make bench-deep    (or: python -m benchmarks.deep --peers .venv-bench/bin/python)
 
 Everything is measured in one run on one machine, interleaved in rounds, and given as medians and
 ratios: environment steps a second of hyq, Stable-Baselines3, TorchRL, d3rlpy and SBX with the same
@@ -20,11 +20,10 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import itertools
 import json
 import statistics
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -32,9 +31,8 @@ import gymnasium as gym
 import numpy as np
 import torch
 import tyro
-from rich.console import Console
-from rich.table import Table
 
+from benchmarks.comparison import JAX_PEERS, Program, compare, console, show
 from hyq.algorithms import configure
 from hyq.build import build
 from hyq.core.files import write_json
@@ -74,10 +72,6 @@ PEERS: dict[str, dict[Problem, list[list[str]]]] = {
     "sbx_dqn": {"cartpole": [["--vector", "dummy"]], "montezuma": [["--vector", "native"]]},
 }
 """The options of each peer that were fastest in trials."""
-JAX_PEERS = ("sbx_dqn",)
-"""Peers without PyTorch, which cannot be given another precision from outside."""
-
-console = Console()
 
 
 def settings(problem: Problem, variant: Variant) -> dict[str, Any]:
@@ -240,36 +234,6 @@ def _resident() -> int:
     return pages * os.sysconf("SC_PAGE_SIZE")
 
 
-@dataclass(frozen=True)
-class Program:
-    """One program of the comparison: what it computes and the command that times it."""
-
-    name: str
-    command: tuple[str, ...]
-    problem: Problem
-    precision: Precision
-    threads: int
-    busy: bool = False
-
-    def run(self) -> dict[str, Any]:
-        """Run the command, beside a busy process or alone, and read its line."""
-        # Should this program be killed, the busy process still ends by itself.
-        loop = "import time; end = time.time() + 600\nwhile time.time() < end: sum(range(1000))"
-        beside = [subprocess.Popen([sys.executable, "-c", loop])] if self.busy else []
-        environment = {**os.environ, "OMP_NUM_THREADS": str(self.threads)}
-        try:
-            done = subprocess.run(
-                self.command, capture_output=True, text=True, check=False, env=environment
-            )
-        finally:
-            for process in beside:
-                process.terminate()
-                process.wait()
-        if done.returncode:
-            return {"error": " ".join(done.stderr.strip().splitlines()[-1:])}
-        return dict(json.loads(done.stdout.strip().splitlines()[-1]))
-
-
 def programs(
     what: tuple[Problem, Precision, int], peers: Path | None, names: tuple[str, ...], seconds: float
 ) -> Iterator[Program]:
@@ -277,7 +241,8 @@ def programs(
     problem, precision, threads = what
     window = ("--threads", str(threads), "--seconds", str(seconds))
     for variant in VARIANTS[problem] if "hyq" in names else ():
-        command = (sys.executable, __file__, "--only", problem, variant, precision, *window)
+        only = ("-m", "benchmarks.deep", "--only", problem, variant, precision)
+        command = (sys.executable, *only, *window)
         yield Program(f"hyq, {variant}", command, *what)
     for name in PEERS if peers else ():
         if name in names and (precision == "float32" or name not in JAX_PEERS):
@@ -285,54 +250,6 @@ def programs(
             for options in PEERS[name][problem]:
                 kind = ("--problem", problem, "--precision", precision, *options)
                 yield Program(" ".join((name, *options)), (*script, *kind, *window), *what)
-
-
-def compare(chosen: list[Program], rounds: int) -> list[dict[str, Any]]:
-    """Run every program in turn, several times over, and return the median of each."""
-    runs: dict[Program, list[dict[str, Any]]] = {program: [] for program in chosen}
-    for number, program in itertools.product(range(rounds), chosen):
-        result = program.run()
-        words = [program.name, program.problem, program.precision, f"{program.threads} threads"]
-        words += ["beside a busy process"] * program.busy
-        found = result.get("error") or f"{result['steps_per_second']:,.0f} steps/s"
-        console.print(f"round {number + 1}: {', '.join(words)}: {found}", markup=False)
-        if "error" not in result:
-            runs[program].append(result)
-    return [
-        {
-            **{key: value for key, value in vars(program).items() if key != "command"},
-            "steps_per_second": statistics.median(r["steps_per_second"] for r in results),
-            "update_ms": statistics.median(r["update_ms"] for r in results),
-            "rounds": [r["steps_per_second"] for r in results],
-            "cores": [r["cpu_seconds"] / r["seconds"] for r in results],  # low where others ran
-        }
-        for program, results in runs.items()
-        if results
-    ]
-
-
-def show(rows: list[dict[str, Any]], title: str) -> None:
-    """Add to each row its ratios to the fastest peers with the same network, and print a table."""
-    table = Table("program", title=title, title_justify="left")
-    ratios = ("over_peer", "over_pytorch_peer", "busy_share")
-    for name in ("threads", "steps/s", "update ms", *ratios):
-        table.add_column(name.replace("_", " "), justify="right")
-    for row in sorted(rows, key=lambda row: -row["steps_per_second"]):
-        if row["busy"]:
-            continue
-        alike = [r for r in rows if "hyq" not in r["name"] and _dueling(r) == _dueling(row)]
-        with_torch = [r for r in alike if r["name"].split()[0] not in JAX_PEERS]
-        for name, rivals in (("over_peer", alike), ("over_pytorch_peer", with_torch)):
-            if rivals:
-                fastest = max(r["steps_per_second"] for r in rivals)
-                row[name] = row["steps_per_second"] / fastest
-        for other in rows:
-            if other["busy"] and all(other[key] == row[key] for key in ("name", "threads")):
-                row["busy_share"] = other["steps_per_second"] / row["steps_per_second"]
-        speeds = (f"{row['steps_per_second']:,.0f}", f"{row['update_ms']:.2f}")
-        shares = (f"{row[name]:.2f}" if name in row else "" for name in ratios)
-        table.add_row(row["name"], str(row["threads"]), *speeds, *shares)
-    console.print(table)
 
 
 def _dueling(row: dict[str, Any]) -> bool:
@@ -380,7 +297,7 @@ def main(
     rows = compare(chosen, rounds)
     for problem, kind in itertools.product(problems, precisions):
         alike = [row for row in rows if (row["problem"], row["precision"]) == (problem, kind)]
-        show(alike, f"{problem}, {kind}")
+        show(alike, f"{problem}, {kind}", _dueling)
     figures |= {f"matmul_gigaflops_one_thread_{kind}": rates[kind] / 1e9 for kind in rates}
     for row in rows:
         if (row["problem"], row["name"], row["busy"]) == ("montezuma", "hyq, full", False):

@@ -11,9 +11,9 @@ from hyq.core.seeding import torch_seed
 from hyq.ensembles import Ensemble
 
 
-def ensemble(seed: int = 0, *, layer_norm: bool = False) -> Ensemble:
+def ensemble(seed: int = 0, *, outputs: int = 2, layer_norm: bool = False) -> Ensemble:
     with torch_seed(seed):
-        return Ensemble(3, 4, (5, 6), 2, layer_norm=layer_norm)
+        return Ensemble(3, 4, (5, 6), outputs, layer_norm=layer_norm)
 
 
 def inputs(*shape: int) -> torch.Tensor:
@@ -21,17 +21,19 @@ def inputs(*shape: int) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("layer_norm", [False, True])
-def test_each_member_is_a_network_of_its_own(layer_norm: bool) -> None:
-    made, x = ensemble(layer_norm=layer_norm), inputs(3, 7, 4)
+@pytest.mark.parametrize("outputs", [1, 2])
+def test_each_member_is_a_network_of_its_own(outputs: int, layer_norm: bool) -> None:
+    made, x = ensemble(outputs=outputs, layer_norm=layer_norm), inputs(3, 7, 4)
     with torch.no_grad():
         for gain, shift in zip(made.gains, made.shifts, strict=True):
             gain.normal_(generator=torch.Generator().manual_seed(2))
             shift.normal_(generator=torch.Generator().manual_seed(3))
     together = made(x)
-    assert together.shape == (3, 7, 2)
+    assert together.shape == (3, 7, outputs)
+    together.square().sum().backward()
     for i in range(3):
         alone = nn.Sequential()
-        for layer, (n, m) in enumerate([(4, 5), (5, 6), (6, 2)]):
+        for layer, (n, m) in enumerate([(4, 5), (5, 6), (6, outputs)]):
             linear = nn.Linear(n, m)
             linear.weight.data = made.weights[layer][i].T
             linear.bias.data = made.biases[layer][i, 0]
@@ -44,6 +46,27 @@ def test_each_member_is_a_network_of_its_own(layer_norm: bool) -> None:
             if layer < 2:
                 alone.append(nn.ReLU())
         torch.testing.assert_close(together[i], alone(x[i]))
+        alone(x[i]).square().sum().backward()
+        gradients = {name: p.grad for name, p in alone.named_parameters()}
+        linears = [n for n, module in alone.named_children() if isinstance(module, nn.Linear)]
+        norms = [n for n, module in alone.named_children() if isinstance(module, nn.LayerNorm)]
+        for stacked, names in (
+            (made.weights, [f"{n}.weight" for n in linears]),
+            (made.biases, [f"{n}.bias" for n in linears]),
+            (made.gains, [f"{n}.weight" for n in norms]),
+            (made.shifts, [f"{n}.bias" for n in norms]),
+        ):
+            for parameter, name in zip(stacked, names, strict=True):
+                expected, found = gradients[name], parameter.grad
+                assert expected is not None
+                assert found is not None
+                torch.testing.assert_close(found[i].T.squeeze(), expected.squeeze())
+
+
+@pytest.mark.parametrize("outputs", [1, 2])
+def test_a_few_members_can_be_asked_alone(outputs: int) -> None:
+    made, few = ensemble(outputs=outputs, layer_norm=True), torch.tensor([2, 0])
+    torch.testing.assert_close(made(inputs(7, 4), few), made(inputs(7, 4))[few])
 
 
 def test_rows_without_an_axis_of_members_are_shown_to_all() -> None:

@@ -191,9 +191,10 @@ class Critics(SameInBothModes):
         inputs = encoder.width + actions
         self.members = Ensemble(members, inputs, hidden, 1, layer_norm=layer_norm)
 
-    def forward(self, observation: Tree, action: Tensor) -> Tensor:
-        """Return each member's value of each row."""
-        values: Tensor = self.members(torch.cat((self.encoder(observation), action), -1))
+    def forward(self, observation: Tree, action: Tensor, members: Tensor | None = None) -> Tensor:
+        """Return each member's value of each row, or those of the members that are asked for."""
+        inputs = torch.cat((self.encoder(observation), action), -1)
+        values: Tensor = self.members(inputs, members)
         return values.squeeze(-1)
 
 
@@ -215,10 +216,12 @@ class StackedCritics(nn.Module):
         # In a tuple, because its own parameters are none of this module's: they are never used.
         self._skeleton = (critics[0],)
 
-    def forward(self, observation: Tree, action: Tensor) -> Tensor:
-        """Return each member's value of each row."""
+    def forward(self, observation: Tree, action: Tensor, members: Tensor | None = None) -> Tensor:
+        """Return each member's value of each row, or those of the members that are asked for."""
         skeleton = self._skeleton[0].train(self.training)
         state = {original: getattr(self, name) for name, original in self._names.items()}
+        if members is not None:
+            state = {original: stacked[members] for original, stacked in state.items()}
         values: Tensor = torch.func.vmap(
             lambda own: torch.func.functional_call(skeleton, own, (observation, action)),
             randomness="different",

@@ -154,8 +154,8 @@ class HySAC(Agent):
         start = config.temperature if isinstance(config, HySACConfig) else 1.0
         self.log_alpha = nn.Parameter(torch.tensor(start, device=optimizer.device).log())
         self.robust = losses.ROBUST[config.loss]
-        self._members = torch.arange(config.critics)
-        """The critics that make the target of the current update."""
+        self._members: Tensor | None = None
+        """The critics that make the target of the current update, where it is not all of them."""
         self._actor_every = max(actor_every, round(1 / steps_per_update))
         self._critic_step = GradientStep(self.critic.parameters(), optimizer)
         learned = [*self.actor.parameters()]
@@ -188,8 +188,8 @@ class HySAC(Agent):
 
     def target_value(self, observation: Tree, action: Tensor) -> Tensor:
         """Return the smallest of some target critics' values."""
-        values: Tensor = self.target(observation, action)
-        return values[self._members].amin(0)
+        values: Tensor = self.target(observation, action, self._members)
+        return values.amin(0)
 
     def regression(self, batch: Batch, v_t: Tensor) -> tuple[Tensor, Tensor]:
         """Return loss and TD error of each row, given the values of the next observations."""
