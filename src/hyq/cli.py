@@ -61,7 +61,7 @@ def main(arguments: list[str] | None = None) -> int:  # noqa: PLR0911 - an endin
         # ('--env module:id'). It comes last, so that no file in it hides an installed package.
         sys.path.append(str(Path.cwd()))
     words = sys.argv[1:] if arguments is None else arguments
-    before = _as_control_c()
+    before = as_control_c()
     named = (one for one in SUBCOMMANDS if words[: one.count(" ") + 1] == one.split())
     subcommand = next(named, None)
     try:
@@ -103,7 +103,7 @@ def _complain(text: str) -> int:
     return 2
 
 
-def _as_control_c() -> dict[int, Any]:
+def as_control_c() -> dict[int, Any]:
     """End as on Ctrl-C where a scheduler or a closed terminal asks; return what was before."""
 
     def interrupt(_number: int, _frame: Any) -> None:

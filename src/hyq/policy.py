@@ -157,7 +157,7 @@ class Policy:
             observation_space = space_from_json(about["observation_space"])
             action_space = space_from_json(about["action_space"])
             config = decode(PreprocessingConfig, about["preprocessing"])
-            described, digest = about["network"], about["weights"]
+            described, digest = dict(about["network"]), about["weights"]
             history = dict(about["about"])
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise HyqError(f"{directory / DESCRIPTION} is damaged: {error!r}") from None

@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import fcntl
+import glob
 import hashlib
 import json
 import os
@@ -16,8 +17,15 @@ from typing import Any
 
 from hyq.core.errors import HyqError, in_one_line
 
+DRAFT = ".draft"
+"""Ending of what is being written; where there is one writer, a kill left what another finds."""
 CHECKSUM = "checksum"
 """Key of a JSON object's checksum."""
+DAMAGE = (
+    *(ArithmeticError, AssertionError, AttributeError),
+    *(LookupError, RuntimeError, TypeError, ValueError),
+)
+"""What code raises that is given another content than was written."""
 MOST_BYTES, MOST_JSON, MOST_NESTED = 16 << 30, 64 << 20, 32
 """Sizes of files, of JSON, and its depth; beyond these a file was not written here."""
 
@@ -44,8 +52,11 @@ def new_directory(path: Path) -> Iterator[Path]:
     check_free(path)
     with _disk_full_as_error(path, errno.ENOENT):
         path.parent.mkdir(parents=True, exist_ok=True)
-        draft = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
-    with _disk_full_as_error(path):
+        for left in path.parent.glob(f".{glob.escape(path.name)}.*{DRAFT}"):
+            with contextlib.suppress(OSError), _held(left):  # what is being filled is held
+                shutil.rmtree(left)
+        draft = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=DRAFT, dir=path.parent))
+    with _disk_full_as_error(path), _held(draft):
         try:
             yield draft
             draft.chmod(0o755)
@@ -57,6 +68,16 @@ def new_directory(path: Path) -> Iterator[Path]:
                 raise
         finally:
             shutil.rmtree(draft, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _held(directory: Path) -> Iterator[None]:
+    file = os.open(directory, os.O_RDONLY)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(file)
 
 
 @contextlib.contextmanager
@@ -85,10 +106,6 @@ def check_plain(directory: Path) -> None:
             raise HyqError(
                 f"{path} is a link or a device: nothing is written here until it is gone"
             )
-
-
-DRAFT = ".draft"
-"""Ending of what is being written; where there is one writer, a kill left what another finds."""
 
 
 def remove_drafts(directory: Path) -> None:
@@ -169,7 +186,7 @@ def raising_damage(path: Path) -> Iterator[None]:
         raise HyqError(f"{path} is missing: is its directory the right one?") from None
     except OSError as error:
         raise HyqError(f"cannot read {path}: {error.strerror}") from None
-    except (LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
+    except DAMAGE as error:
         raise HyqError(f"{path} is damaged: {in_one_line(error)}") from None
 
 
@@ -201,7 +218,9 @@ def parse_json(path: Path, text: bytes) -> dict[str, Any]:
 
 def file_digest(path: Path) -> str:
     """Return the SHA-256 of a file's content."""
-    with path.open("rb") as file:
+    with raising_damage(path), open(path, "rb", opener=at_once) as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise HyqError(f"{path} is not a file")
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 

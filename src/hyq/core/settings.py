@@ -58,6 +58,9 @@ def check_idle(what: str, **given: Any) -> None:
 def decode(config: type[Config], settings: Mapping[str, Any]) -> Config:
     """Make a config of settings by name; each is converted to the type of its field, or raises."""
     kinds = get_type_hints(config)
+    unknown = sorted(str(name) for name in settings if name not in kinds)
+    if unknown:
+        raise HyqError(f"no setting is called {', '.join(unknown)}")
     return config(**{name: decode_value(name, kinds[name], v) for name, v in settings.items()})
 
 

@@ -10,9 +10,11 @@ step; such a policy is evaluated by `coverage.deep_fqe`, or played.
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
+
 from hyq.core.arrays import load_arrays, save_arrays
 from hyq.core.errors import HyqError
-from hyq.core.files import new_directory
+from hyq.core.files import new_directory, raising_damage
 from hyq.core.trees import flatten, subtree
 from hyq.core.types import Array
 from hyq.fqi.block import BlockFunction
@@ -56,20 +58,27 @@ def load_policy(directory: Path) -> GreedyPolicy:
         )
     path = policy_file(directory)
     arrays = load_arrays(path)
+    if not all(np.isfinite(array).all() for array in arrays.values() if array.dtype.kind == "f"):
+        raise HyqError(f"{path} has values that are not finite")
     steps = {int(name.split(".")[0]) for name in arrays if name.split(".")[0].isdigit()}
     if not steps or steps != set(range(len(steps))):
         raise HyqError(f"{path} has no function for every step: it is not a policy of this kind")
-    return GreedyPolicy(tuple(_rebuild(subtree(str(h), arrays), path) for h in sorted(steps)))
+    with raising_damage(path):
+        functions = tuple(_rebuild(subtree(str(h), arrays), path) for h in sorted(steps))
+    return GreedyPolicy(functions)
 
 
 def _rebuild(arrays: Mapping[str, Array], path: Path) -> ValueFunction:
     names = set(arrays)
     if names == {"encoder", "bias", "head", "hard"}:
         encoding = arrays["encoder"], arrays["bias"], arrays["head"]
+        latents, _ = encoding[2].shape
+        if encoding[0].shape[1:] != (latents,) or encoding[1].shape != (latents,):
+            raise ValueError("shapes that do not fit one another")
         return BlockFunction(*encoding, "hard" if arrays["hard"].all() else "soft")
-    if names == {"table"}:
+    if names == {"table"} and arrays["table"].ndim == 2:
         return TabularFunction(arrays["table"])
-    if names == {"weights"}:
+    if names == {"weights"} and arrays["weights"].ndim == 1:
         return LinearFunction(arrays["weights"])
     if "kernel_0" in names:
         return MLPFunction.rebuild(arrays)

@@ -202,11 +202,14 @@ def read_manifest(path: Path) -> dict[str, Any]:
 
 
 def _load_array(path: Path, digest: str | None) -> Array:
+    if not path.is_file():
+        raise HyqError(f"{path} is missing: the dataset is incomplete")
     try:
-        if file_digest(path) != digest:
-            raise HyqError(f"{path} was altered or cut short: its hash does not match the manifest")
-        return np.load(path, mmap_mode="r", allow_pickle=False)
-    except FileNotFoundError:
-        raise HyqError(f"{path} is missing: the dataset is incomplete") from None
-    except ValueError:
-        raise HyqError(f"{path} is not a plain NumPy array") from None
+        array = np.load(path, mmap_mode="r", allow_pickle=False)
+    except Exception:  # NumPy's reader of headers raises in many ways
+        raise HyqError(f"{path} is not a plain NumPy array, or was cut short") from None
+    # A file that is longer than its header says is not read to its end to find that out.
+    whole = array.offset + array.nbytes == path.stat().st_size if array.size else True
+    if not whole or file_digest(path) != digest:
+        raise HyqError(f"{path} was altered or cut short: its hash does not match the manifest")
+    return array

@@ -6,15 +6,19 @@ names the parts that count with their checksums; the others are removed after th
 """
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from hyq.core.arrays import load_arrays, save_arrays
 from hyq.core.errors import HyqError
+from hyq.core.files import DAMAGE, raising_damage
 from hyq.core.types import Array
+
+T = TypeVar("T")
 
 
 class Checkpoint:
@@ -56,7 +60,7 @@ class Checkpoint:
         try:
             about: dict[str, Any] = json.loads(state.pop("about").tobytes())
             self.parts = [(number, digest, said) for number, digest, said in about.pop("parts")]
-        except (KeyError, ValueError, TypeError, AttributeError):
+        except DAMAGE:
             raise HyqError(f"{self.path} is damaged: it is not the state of a run") from None
         return state, about, [load_arrays(self._part(n), digest) for n, digest, _ in self.parts]
 
@@ -64,11 +68,20 @@ class Checkpoint:
         return self._directory / f"part-{number:05d}.safetensors"
 
 
+def after_loading(steps: Iterator[T], state: Path) -> Iterator[T]:
+    """Pass steps on; what fails before the first is laid to the state that was loaded."""
+    with raising_damage(state):
+        first = list(islice(steps, 1))
+    yield from first
+    yield from steps
+
+
 class TrainingCheckpoint:
     """Checkpoints of a deep run: each part holds what its ring of experience took in since."""
 
     def __init__(self, directory: Path) -> None:
         self._checkpoint = Checkpoint(directory)
+        self.path = self._checkpoint.path
 
     def save(self, training: Any, about: Mapping[str, Any]) -> None:
         """Write the state of a training, and with it what `about` says of the run."""
@@ -99,10 +112,9 @@ class TrainingCheckpoint:
             for part in parts:
                 training.buffer.load(part)
             training.load_state(state)
-        except (KeyError, ValueError, IndexError, RuntimeError, TypeError, AttributeError) as error:
+        except DAMAGE as error:
             raise HyqError(
-                f"{self._checkpoint.path} is of another configuration: resume it with its own "
-                f"({error!r})"
+                f"{self.path} is of another configuration: resume it with its own ({error!r})"
             ) from None
         return about
 

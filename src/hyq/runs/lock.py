@@ -12,7 +12,7 @@ from hyq.core.seeding import Streams
 from hyq.data.dataset import Dataset
 from hyq.envs.combination_lock import BAD, CombinationLockVector, lock_parameters
 from hyq.fqi.rollout import Policy, lockstep
-from hyq.runs.checkpoint import Checkpoint
+from hyq.runs.checkpoint import Checkpoint, after_loading
 from hyq.runs.lock_algorithms import build
 from hyq.runs.lock_spec import LockRun
 from hyq.runs.records import Progress, RunDirectory, describe
@@ -62,9 +62,11 @@ def _run(
         saved, earlier = None, 0.0
         if (found := checkpoint.load()) is not None:
             replaced, about, additions = found
-            saved, earlier = algorithm.restore(replaced, additions), about["elapsed"]
-            directory.check_recorded(about["iteration"])
-        for step in algorithm.run(env, dataset, Streams(spec.seed), saved):
+            with raising_damage(checkpoint.path):
+                saved, earlier = algorithm.restore(replaced, additions), float(about["elapsed"])
+                directory.check_recorded(int(about["iteration"]))
+        steps = algorithm.run(env, dataset, Streams(spec.seed), saved)
+        for step in after_loading(steps, checkpoint.path) if saved else steps:
             episodes, at = spec.evaluation_episodes, step.iteration
             mean_return, depth = evaluate(step.policy, spec, episodes, at)
             if solved := mean_return >= enough:

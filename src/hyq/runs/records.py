@@ -29,6 +29,7 @@ from hyq.core.files import (
     json_digest,
     new_directory,
     parse_json,
+    raising_damage,
     read_bytes,
     read_json,
     remove_drafts,
@@ -102,8 +103,9 @@ class RunDirectory:
 
     def check_data(self, described: Mapping[str, Any] | None) -> None:
         """Raise where the run began with other offline data."""
-        began = self.manifest["dataset"]
-        if (described or {}).get("sha256") != (began or {}).get("sha256"):
+        with raising_damage(self.path / "manifest.json"):
+            began = (self.manifest["dataset"] or {}).get("sha256")
+        if (described or {}).get("sha256") != began:
             raise HyqError(f"the offline data of {self.path} has changed since the run began")
 
     def check_spec(self, encoded: Mapping[str, Any]) -> None:

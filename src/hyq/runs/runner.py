@@ -28,7 +28,7 @@ from hyq.data.spaces import spaces_of
 from hyq.envs.make import EnvFactory, make_vector_env
 from hyq.policy import Policy, plain_network
 from hyq.runs import kept, records
-from hyq.runs.checkpoint import TrainingCheckpoint
+from hyq.runs.checkpoint import TrainingCheckpoint, after_loading
 from hyq.runs.named_data import fitting, load
 from hyq.runs.process import interruptible, one_thread
 from hyq.runs.records import RunDirectory, describe
@@ -116,9 +116,9 @@ def resume(
     manifest = directory.manifest
     with raising_damage(out / "manifest.json"):
         spec = RunSpec.decoded(manifest["spec"])
+        given: dict[str, str] = dict(manifest["objects"])
+        check_settings(out, manifest, spec)
     check_trusted(spec.code, out, manifest.get("signature"), trust)
-    check_settings(out, manifest, spec)
-    given: dict[str, str] = dict(manifest["objects"])
     missing = given.keys() - objects.described().keys()
     if missing:
         named = ", ".join(f"{name} ({given[name]})" for name in sorted(missing))
@@ -266,7 +266,8 @@ class _Run:
         checkpoint = TrainingCheckpoint(directory.checkpoint) if directory else None
         saved = checkpoint.load(training) if checkpoint else {}
         if directory:
-            directory.check_recorded(saved.get("reports", 0))
+            with raising_damage(directory.checkpoint):
+                directory.check_recorded(int(saved.get("reports", 0)))
         evaluator = _Evaluator(self, directory, saved)
         earlier, last_saved = saved.get("elapsed", 0.0), time.perf_counter()
 
@@ -298,7 +299,8 @@ class _Run:
         if ended() and directory:  # it was killed between its last checkpoint and its summary
             yield Progress(directory.rows[-1], finish(), evaluator.policy)
             return
-        for report in training.run(interrupted):
+        reports = training.run(interrupted)
+        for report in after_loading(reports, checkpoint.path) if checkpoint and saved else reports:
             row = {
                 "iteration": report.number,
                 "online_steps": report.online_steps,
