@@ -177,7 +177,7 @@ def test_damage_is_noticed(tmp_path: Path) -> None:
     ("change", "message"),
     [
         ({"format": "hyq-policy-1"}, "no policy that can be read here"),
-        ({"preprocessing": {"rotate": 2}}, r"policy.json is damaged"),
+        ({"preprocessing": {"rotate": 2}}, "no setting is called rotate"),
         ({"observation_space": {"type": "Sphere"}}, "no kind of space 'Sphere'"),
         ({"action_space": {"type": "MultiDiscrete", "nvec": [2]}}, "actions of .* not supported"),
         ({"network": {"layers": {"hidden": [16]}}}, "description of the network is damaged"),

@@ -207,7 +207,7 @@ def _load_array(path: Path, digest: str | None) -> Array:
     try:
         array = np.load(path, mmap_mode="r", allow_pickle=False)
     except Exception:  # NumPy's reader of headers raises in many ways
-        raise HyqError(f"{path} is not a plain NumPy array, or was cut short") from None
+        raise HyqError(f"{path} was altered or cut short: it is not a plain NumPy array") from None
     # A file that is longer than its header says is not read to its end to find that out.
     whole = array.offset + array.nbytes == path.stat().st_size if array.size else True
     if not whole or file_digest(path) != digest:
