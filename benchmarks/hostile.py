@@ -3,7 +3,7 @@
     python benchmarks/hostile.py --loads 5000 --specs 1000 --kills 200
 
 Every load happens in a process of its own, which may take seconds and memory up to a limit. What is
-counted: `refused` (an error of one line), `same` (loaded, and what was written), `crafted` (a file
+counted: `raised` (an error of one line), `same` (loaded, and what was written), `crafted` (a file
 that says something else under a checksum of its own, taken for what it says), and what must not be:
 `wrong` (damage that was loaded), `traceback`, `hang`, `memory`, `code` (a module that only the file
 names was imported). A kill is `same` where the run, resumed, ends with the bits of one undisturbed.
@@ -316,7 +316,7 @@ def in_a_process(work: Callable[[], str], seconds: float) -> tuple[str, str]:
             said = f"loaded {work()}"
         except HyqError as error:
             text = str(error)
-            said = "refused " if text and "\n" not in text else "traceback several lines: "
+            said = "raised " if text and "\n" not in text else "traceback several lines: "
             said += text
         except BaseException:
             said = f"traceback {traceback.format_exc()}"
@@ -344,7 +344,7 @@ def in_a_process(work: Callable[[], str], seconds: float) -> tuple[str, str]:
     if used is not None and used.ru_maxrss * 1024 > MEMORY:
         return "memory", said
     kind, _, rest = said.partition(" ")
-    if kind not in ("loaded", "refused", "traceback"):
+    if kind not in ("loaded", "raised", "traceback"):
         return "traceback", f"the process died: {said}"
     return kind, rest
 

@@ -4,16 +4,16 @@ from pathlib import Path
 from typing import Annotated
 
 import tyro
-from rich.console import Console
 from rich.table import Table
 
 from hyq.commands.data import data_show
 from hyq.core.errors import HyqError
+from hyq.core.terminal import Terminal
 from hyq.data.importing.assemble import Imported, Named, import_tables
 from hyq.data.importing.order import Rules
 from hyq.data.minari import import_minari, is_minari
 
-console = Console()
+console = Terminal()
 
 
 def data_import(
@@ -60,4 +60,4 @@ def _show(made: Imported) -> None:
         table.add_row(what, names)
     console.print(table)
     for finding in made.findings:
-        console.print(f"[bold]![/] {finding}", highlight=False)
+        console.print(f"! {finding}")
