@@ -10,18 +10,23 @@ from hyq.core.settings import decode
 from hyq.data.dataset import Dataset
 from hyq.data.fits import check_fits, same_provenance
 from hyq.data.mix import mixing_weights
-from hyq.envs.combination_lock import CombinationLockVector, LockSpec, lock_parameters
+from hyq.envs.combination_lock import (
+    CombinationLockVector,
+    Emission,
+    LockSpec,
+    lock_parameters,
+)
 from hyq.experts.lock import LockData, lock_dataset, lock_provenance
 from hyq.runs.spec import as_file_name, changed_fields
 
-OFFLINE = ("bc", "cql", "offline-fqi")
-ACTING = ("hyq", "online-only", "warm-start", "dqfd", "briee")
+OFFLINE = ("bc", "cql", "cql-block", "offline-fqi")
+ACTING = ("hyq", "hyq-adam", "online-only", "warm-start", "dqfd", "dqfd-block", "briee")
 ALGORITHMS = (*OFFLINE, *ACTING)
 WITH_DATA = tuple(name for name in ALGORITHMS if name not in ("online-only", "briee"))
 USED_BY = {
     "m_on": ACTING,
     "online_budget": ACTING,
-    "offline_share": ("hyq", "dqfd"),
+    "offline_share": ("hyq", "hyq-adam", "dqfd", "dqfd-block"),
     "data": WITH_DATA,
     "offline_samples": WITH_DATA,
 }
@@ -56,6 +61,9 @@ class LockRun:
     """Number of actions."""
     noise: float = 0.1
     """Std of the observation noise."""
+    emission: Emission = "shared"
+    """One code of the latent states for all steps, as in the paper, another for every step, or the
+    shared one seen through a fixed random network."""
     dense: bool = False
     """Pay for every good step instead of for falling."""
     variable_latent: bool = False
@@ -92,6 +100,7 @@ class LockRun:
             actions=self.actions,
             anti_reward_probability=self.anti_reward_probability,
             noise=self.noise,
+            emission=self.emission,
             dense=self.dense,
             variable_latent=self.variable_latent,
             instance_seed=self.seed,

@@ -13,7 +13,16 @@ from hyq.runs.spec import RunSpec
 
 Run = LockRun | RunSpec
 Preset = Literal["full", "quick"]
-OFFLINE_ALGORITHMS = ("bc", "cql", "iql", "offline", "offline-dqn", "offline-fqi", "td3bc")
+OFFLINE_ALGORITHMS = (
+    "bc",
+    "cql",
+    "cql-block",
+    "iql",
+    "offline",
+    "offline-dqn",
+    "offline-fqi",
+    "td3bc",
+)
 """Algorithms that never act: the paper draws them as dashed lines. Records made earlier name
 offline-dqn "offline"."""
 
