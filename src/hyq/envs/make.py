@@ -1,6 +1,7 @@
 """Any Gymnasium environment as a vector environment: checked, and without automatic resets."""
 
 import importlib
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -13,6 +14,7 @@ from hyq.core.actions import ActionKind, Actions, action_kind
 from hyq.core.errors import HyqError, MisfitError, in_one_line
 from hyq.core.trees import leaves, space_tree, without_tuples
 from hyq.core.types import Array
+from hyq.envs.pixels import is_raw
 
 VectorEnv = gym.vector.VectorEnv[Array, Array, Array]
 EnvFactory = Callable[[], gym.Env[Any, Any]]
@@ -50,6 +52,12 @@ def make_vector_env(
         vector = AsyncVectorEnv if processes else SyncVectorEnv
         with _making(env):
             made = vector([one] * num_envs, autoreset_mode=AutoresetMode.DISABLED)
+        if not wrappers and is_raw(made.single_observation_space):
+            warnings.warn(
+                f"{_name(env)} shows raw screens of {made.single_observation_space.shape}, which "
+                "takes very long: give wrappers hyq.envs.pixels:StandardPixels and frame_stack 4",
+                stacklevel=2,
+            )
     check_spaces(made)
     return made
 
