@@ -39,11 +39,11 @@ from hyq.runs.records import circumstances
 Variant = Literal["plain", "default"]
 PEERS: dict[str, list[list[str]]] = {
     "sb3_sac": [[]],
-    "torchrl_sac": [[]],
+    "torchrl_sac": [[], ["--compile"]],
     "d3rlpy_sac": [[]],
     "sbx_sac": [[]],
 }
-"""The options of each peer that were fastest in trials."""
+"""The options of each peer, each of them timed; the fastest counts."""
 
 
 def random_data(transitions: int = 10_000) -> Dataset:
@@ -127,9 +127,9 @@ def programs(
 
 def main(
     peers: Path | None = None,
-    rounds: int = 5,
-    seconds: float = 15.0,
-    warmup: float = 5.0,
+    rounds: int = 3,
+    seconds: float = 10.0,
+    warmup: float = 10.0,
     threads: tuple[int, ...] = (1,),
     critics: tuple[int, ...] = (2, 10),
     names: tuple[str, ...] = ("hyq", *PEERS),
@@ -142,7 +142,7 @@ def main(
         peers: Python of the environment the peers are installed in; without it only hyq is timed.
         rounds: Times that every program is run, in turn.
         seconds: Length of each timed window.
-        warmup: Seconds of learning before each of them.
+        warmup: Seconds of learning before each of them, enough to compile what is compiled.
         threads: Threads a program may use; the fastest counts.
         critics: Sizes of the ensemble.
         names: Programs to time.

@@ -27,7 +27,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
@@ -38,6 +38,7 @@ from hyq.core.errors import HyqError
 from hyq.core.files import read_json, write_json
 from hyq.coverage.policy import load_policy
 from hyq.data.dataset import Dataset
+from hyq.experts.scripted import scripted_dataset
 from hyq.policy import Policy
 from hyq.report.records import RunResult, SuiteRecords
 from hyq.runs import lock, runner
@@ -54,6 +55,10 @@ LOCK = LockRun(data="trajectory", horizon=10, offline_samples=200, m_on=1, itera
 SUITE = Suite("small", "Small", (LOCK, replace(LOCK, seed=4)))
 HUGE = [math.nan, math.inf, -1, 0, 10**12, 2**63, 1e308, "", "x" * 5000, None, True, [], {}, [[]]]
 TEXT = ["evil:CartPole-v1", "os:system", "../../etc/passwd", "\x1b[2J", "[/bold]", "{{7*7}}", "\0"]
+
+
+Kind = Literal["lock", "deep", "continuous", "suite"]
+"""Runs that are killed."""
 
 
 @dataclass(frozen=True)
@@ -144,6 +149,25 @@ def deep_spec(data: Path) -> RunSpec:
     return RunSpec("CartPole-v1", str(data), settings=settings, evaluation_episodes=2, seed=5)
 
 
+def arm_spec(data: Path) -> RunSpec:
+    """Describe a run with continuous actions in a simulation by MuJoCo, of some seconds."""
+    settings: dict[str, Any] = {
+        "online_steps": 250,
+        "pretraining": 30,
+        "report_every": 50,
+        "learning_starts": 20,
+    }
+    settings |= {"buffer_size": 200, "hidden": [16], "batch_size": 16, "critics": 3}
+    return RunSpec(
+        "hyq/PointMazeUMaze-v0",
+        str(data),
+        settings=settings,
+        evaluation_episodes=2,
+        actions="continuous",
+        seed=5,
+    )
+
+
 def corpus(root: Path) -> list[Item]:
     """Make one of everything that is loaded."""
     rng = np.random.default_rng(0)
@@ -152,6 +176,7 @@ def corpus(root: Path) -> list[Item]:
     Dataset.from_arrays(
         seen, rng.integers(2, size=200), np.ones(200), -seen, end, provenance={"made": "here"}
     ).save(root / "data")
+    scripted_dataset("pointmaze-umaze", 0.5, 0, 400).save(root / "maze")
     spec = deep_spec(root / "data")
     list(runner.start(spec, root / "deep"))
     list(islice(runner.start(spec, root / "deep-half", checkpoint_seconds=0), 3))
@@ -447,10 +472,12 @@ def runs_of(path: Path) -> list[Path]:
     return sorted(path.glob("runs/*")) or [path]
 
 
-def kills(campaign: Campaign, root: Path, count: int, until: float) -> None:
+def kills(
+    campaign: Campaign, root: Path, count: int, until: float, kinds: tuple[Kind, ...]
+) -> None:
     """Kill runs at random moments, resume them, and compare them with runs left alone."""
     rng, scratch, done = campaign.rng, root / "killed", 0
-    spec = deep_spec(root / "data")
+    described = {"deep": deep_spec(root / "data"), "continuous": arm_spec(root / "maze")}
 
     def begin(name: str) -> None:
         if name == "suite":
@@ -460,13 +487,12 @@ def kills(campaign: Campaign, root: Path, count: int, until: float) -> None:
         elif name == "lock":
             list(lock.start(LOCK, scratch))
         else:
-            list(runner.start(spec, scratch, checkpoint_seconds=0.05))
+            list(runner.start(described[name], scratch, checkpoint_seconds=0.05))
 
     def came_to() -> list[str]:
         return [results(path) for path in runs_of(scratch)]
 
     undisturbed, lasts = {}, {}
-    kinds = ("lock", "deep", "suite")
     for name in kinds:
         began = time.monotonic()
         in_a_process(partial(_said, begin, name), 300)
@@ -505,6 +531,7 @@ def main(
     loads_count: int = 5000,
     specs_count: int = 1000,
     kills_count: int = 200,
+    kinds: tuple[Kind, ...] = get_args(Kind),
     minutes: float = 600.0,
     seed: int = 0,
     out: Path = Path("results/reliability/campaign.json"),
@@ -515,6 +542,7 @@ def main(
         loads_count: Damaged files to load.
         specs_count: Hostile settings to decode.
         kills_count: Processes to kill.
+        kinds: Runs to kill.
         minutes: Stop after this long, with what was done by then.
         seed: Chooses everything.
         out: Where the counts go.
@@ -526,7 +554,7 @@ def main(
     with tempfile.TemporaryDirectory() as directory:
         root = Path(directory)
         items = corpus(root)
-        kills(campaign, root, kills_count, 0.6 * seconds)
+        kills(campaign, root, kills_count, 0.6 * seconds, kinds)
         specs(campaign, specs_count, 0.5 * seconds)
         (root / "scratch").mkdir()
         loads(campaign, items, loads_count, root / "scratch", 0.0)

@@ -276,7 +276,7 @@ def campaign(count: int, seed: int, folder: Path) -> dict[str, Any]:
         (folder / "corpus" / name).mkdir(parents=True)
         case.write(folder / "corpus" / name)
         for path in sorted((folder / "corpus" / name).rglob("*")):
-            if path.is_file():
+            if path.is_file() and name != "cut_short":
                 sources.append((name, path, case.options))
     (folder / "hostile").mkdir()
     counts: collections.Counter[str] = collections.Counter()
