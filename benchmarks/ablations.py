@@ -1,6 +1,7 @@
 """What each of Hy-Q's choices on the lock is worth: leave one out at a time.
 
     python benchmarks/ablations.py [--horizon 100] [--seeds 100 101] [--budget 505000]
+        [--emission per-step] [--noise 0.2]
 
 Prints a Markdown table: of how many seeds were solved within the budget, and at how many online
 samples (median; "-" where none was).
@@ -17,7 +18,7 @@ from typing import get_args
 import tyro
 
 from hyq.core.seeding import Streams
-from hyq.envs.combination_lock import CombinationLockVector, lock_parameters
+from hyq.envs.combination_lock import CombinationLockVector, Emission, lock_parameters
 from hyq.experts.lock import LockData
 from hyq.fqi.block import BlockClass, BlockFunction
 from hyq.fqi.hyq_fqi import HyQ
@@ -38,10 +39,7 @@ def variants(algorithm: HyQ[BlockFunction]) -> dict[str, HyQ[BlockFunction]]:
         "values read with the soft encoding": other(encoding="soft"),
         "head not kept in [0, V_max]": other(bounded=False),
         "no pull towards the start": other(proximal=0.0),
-        "no pull towards zero": other(decay=0.0),
-        "last step not started from the first": replace(
-            algorithm, config=replace(algorithm.config, carry_round=False)
-        ),
+        "no least squares for the encoder": other(steps=0),
     }
 
 
@@ -56,13 +54,21 @@ def samples_to_solve(spec: LockRun, algorithm: HyQ[BlockFunction]) -> int | None
     return None
 
 
-def main(horizon: int = 100, seeds: tuple[int, ...] = (100, 101), budget: int = 505_000) -> None:
+def main(
+    horizon: int = 100,
+    seeds: tuple[int, ...] = (100, 101),
+    budget: int = 505_000,
+    emission: Emission = "shared",
+    noise: float = 0.1,
+) -> None:
     """Leave out one choice at a time.
 
     Args:
         horizon: Of the lock.
         seeds: One run each.
         budget: Online samples after which a run counts as not solved.
+        emission: Of the lock.
+        noise: Of the lock.
     """
     datasets = get_args(LockData)
     print("| left out | " + " | ".join(datasets) + " |")
@@ -72,7 +78,7 @@ def main(horizon: int = 100, seeds: tuple[int, ...] = (100, 101), budget: int = 
         for data in datasets:
             runs = [
                 LockRun(horizon=horizon, data=data, seed=seed, online_budget=budget,
-                        offline_samples=5000 * horizon)
+                        offline_samples=5000 * horizon, emission=emission, noise=noise)
                 for seed in seeds
             ]  # fmt: skip
             needed = [samples_to_solve(run, variants(hyq(run))[name]) for run in runs]

@@ -3,16 +3,20 @@
 import math
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import layer_norm, relu
+from torch.nn.functional import layer_norm, relu, softmax
 
 from hyq.core.errors import HyqError
 
+Activation = Literal["relu", "softmax"]
+"""Of hidden layers; a softmax makes one an encoder into latent states."""
+
 
 class Ensemble(nn.Module):
-    """Members with ReLU layers and no parameter in common; without hidden layers they are linear.
+    """Members without a parameter in common; without hidden layers they are linear.
 
     Parameters are drawn as those of `nn.Linear` are, from PyTorch's generator: seed it around the
     construction (`core.seeding.torch_seed`).
@@ -26,6 +30,7 @@ class Ensemble(nn.Module):
         outputs: int,
         *,
         layer_norm: bool = False,
+        activation: Activation = "relu",
     ) -> None:
         """Draw weights and biases uniformly within 1/sqrt(inputs of the layer).
 
@@ -34,13 +39,14 @@ class Ensemble(nn.Module):
             inputs: Length of an input.
             hidden: Units of each hidden layer.
             outputs: Length of an output.
-            layer_norm: Normalise every hidden layer before its ReLU (Ba et al. 2016).
+            layer_norm: Normalise every hidden layer before its activation (Ba et al. 2016).
+            activation: Of every hidden layer.
         """
         super().__init__()
         sizes = (inputs, *hidden, outputs)
         if min(members, *sizes) < 1:
             raise HyqError(f"every layer needs at least one unit, got hidden={tuple(hidden)}")
-        self.members = members
+        self.members, self.activation = members, activation
         self.weights, self.biases = nn.ParameterList(), nn.ParameterList()
         self.gains, self.shifts = nn.ParameterList(), nn.ParameterList()
         for n, m in pairwise(sizes):
@@ -65,5 +71,5 @@ class Ensemble(nn.Module):
             if i < last:
                 if self.gains:
                     x = layer_norm(x, x.shape[-1:]) * self.gains[i] + self.shifts[i]
-                x = relu(x)
+                x = relu(x) if self.activation == "relu" else softmax(x, dim=-1)
         return x

@@ -345,7 +345,8 @@ def test_support_by_hand() -> None:
 def expert(lock: LockSpec) -> list[BlockFunction]:
     """Return the optimal policy as block functions."""
     env = CombinationLockVector(1, **lock_parameters(lock))
-    encoder = (env._latent_code / np.square(env._latent_code).sum(axis=1, keepdims=True)).T
+    code = env._latent_code[0]  # of every step
+    encoder = (code / np.square(code).sum(axis=1, keepdims=True)).T
     good = lock.good_actions()
     functions = []
     for h in range(lock.horizon):

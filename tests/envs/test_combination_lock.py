@@ -1,6 +1,7 @@
 """The combination lock against its own latent MDP and hand-computed cases."""
 
 import math
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -61,6 +62,22 @@ def test_without_rotation_the_code_is_bare() -> None:
     observation = env.place(np.array([0, 1, 2]), 2)
     np.testing.assert_array_equal(observation[:, :3], np.eye(3))
     np.testing.assert_array_equal(observation[:, 3:].argmax(axis=1), 2)
+
+
+@pytest.mark.parametrize("emission", ["shared", "per-step", "nonlinear"])
+def test_only_the_shared_emission_tells_latents_apart_alike_at_every_step(emission: str) -> None:
+    env = CombinationLockVector(3, horizon=60, noise=0.0, emission=emission)
+    again = CombinationLockVector(3, horizon=60, noise=0.0, emission=emission)
+    env.reset(seed=0)
+    again.reset(seed=1)
+    codes = np.array([env.place(np.arange(3), h) for h in (0, 30, 60)])
+    np.testing.assert_array_equal(codes[1], again.place(np.arange(3), 30))
+    direction = codes[:, 0] - codes[:, 1]
+    cosine = np.corrcoef(direction)
+    assert (np.abs(cosine[np.triu_indices(3, 1)] - 1).max() < 1e-6) == (emission == "shared")
+    if emission != "nonlinear":  # orthonormal rows, as long as the matrix is wide
+        gram = codes @ codes.swapaxes(1, 2) / env.lock.observation_dim
+        np.testing.assert_allclose(gram, [np.eye(3) + 1] * 3, atol=1e-5)
 
 
 @pytest.mark.parametrize("horizon", [1, 4, 5, 12, 13, 100, 124, 125])
@@ -153,8 +170,10 @@ def test_variable_latents_are_redrawn_from_their_own_code() -> None:
         {"noise": -1.0},
         {"anti_reward": 2.0},
         {"temperature": 0.0},
+        {"emission": "none"},
+        {"emission": "per-step", "rotate": False},
     ],
 )
-def test_impossible_locks_raise(parameters: dict[str, float]) -> None:
+def test_impossible_locks_raise(parameters: dict[str, Any]) -> None:
     with pytest.raises(HyqError):
-        LockSpec(**parameters)  # type: ignore[arg-type]
+        LockSpec(**parameters)

@@ -278,8 +278,7 @@ def test_conformance(collection: str) -> None:
     check_conformance(lambda: HyQ(block(), config), copies(3), data)
 
 
-@pytest.mark.parametrize("carry_round", [True, False])
-def test_the_last_step_starts_where_it_is_told_to(carry_round: bool) -> None:
+def test_each_fit_starts_from_the_next_step_and_the_last_from_itself() -> None:
     started: list[float] = []
 
     class Recording(TabularClass):
@@ -294,7 +293,7 @@ def test_the_last_step_starts_where_it_is_told_to(carry_round: bool) -> None:
     )
     family = Recording(1, 1)
     previous = tuple(family.zero().with_arrays({"table": np.array([[v]])}) for v in (0.1, 0.2, 0.3))
-    config = HyQConfig(carry_round=carry_round)
+    config = HyQConfig()
     data = Dataset.from_transitions(rows, np.arange(3), {})
     fitted_q_iteration(data.by_step(), OnlineStore(), family, config, previous, Streams(0), 1.0)
-    assert started == pytest.approx([0.1 if carry_round else 0.3, 1.0, 1.0])
+    assert started == pytest.approx([0.3, 1.0, 1.0])

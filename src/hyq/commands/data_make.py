@@ -12,7 +12,7 @@ from hyq.commands.data import data_show
 from hyq.commands.watch import progress_bar
 from hyq.core.files import check_free
 from hyq.data.minari import export_minari
-from hyq.envs.combination_lock import LockSpec
+from hyq.envs.combination_lock import Emission, LockSpec
 from hyq.envs.montezuma import SIDE
 from hyq.experts.lock import LockData, lock_dataset
 from hyq.experts.montezuma_data import MontezumaData, load
@@ -42,6 +42,7 @@ def data_make_lock(
     size: int = 500_000,
     seed: int = 0,
     anti_reward_probability: float = 0.5,
+    emission: Emission = "shared",
 ) -> None:
     """Make one of the paper's offline datasets for the combination lock, on disk.
 
@@ -52,10 +53,14 @@ def data_make_lock(
         size: Number of transitions.
         seed: Chooses the lock and the data; a run needs the same seed to be on the same lock.
         anti_reward_probability: Chance that a fall pays 0.1.
+        emission: How observations show latent states: see 'hyq run lock'.
     """
     check_free(out)  # before the data is made, which takes a while
     spec = LockSpec(
-        horizon=horizon, anti_reward_probability=anti_reward_probability, instance_seed=seed
+        horizon=horizon,
+        anti_reward_probability=anti_reward_probability,
+        emission=emission,
+        instance_seed=seed,
     )
     with progress_bar(f"optimal {kind} data", horizon) as update:
         lock_dataset(spec, kind, size, seed, lambda h: update(h + 1)).save(out)

@@ -11,7 +11,7 @@ which made the paper's figure, pays it with probability one half. `anti_reward_p
 
 import math
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Literal
 
 import gymnasium as gym
 import numpy as np
@@ -21,13 +21,16 @@ from scipy.linalg import hadamard
 from hyq.core.errors import HyqError
 from hyq.core.mdp import FiniteMDP
 from hyq.core.seeding import Streams
-from hyq.core.settings import check_positive, check_range
+from hyq.core.settings import check_choices, check_positive, check_range
 from hyq.core.types import Array, FloatArray, IntArray
 from hyq.envs.batched import BatchedEnv, single
 
 LATENTS = 3
 BAD = 2
 DENSE_REWARD = 0.1
+GAIN = 6.0
+"""Of the layers of the nonlinear emission: most hidden units leave the linear part of tanh."""
+Emission = Literal["shared", "per-step", "nonlinear"]
 
 
 @dataclass(frozen=True)
@@ -46,6 +49,10 @@ class LockSpec:
     """Standard deviation of the Gaussian noise on every coordinate before rotation."""
     rotate: bool = True
     """Multiply observations by a Hadamard matrix, which hides the coordinates."""
+    emission: Emission = "shared"
+    """One code of the latent states for all steps ("shared"), as in the paper; codes of its own for
+    every step, rows of a random orthogonal matrix ("per-step"); or the unrotated shared code seen
+    through a fixed random network of two layers ("nonlinear")."""
     dense: bool = False
     """Pay 0.1 for every good step, and nothing for falling."""
     variable_latent: bool = False
@@ -62,6 +69,9 @@ class LockSpec:
             check_range(name, getattr(self, name), 0, 1)
         check_range("noise", self.noise, 0)
         check_positive(self, "temperature")
+        check_choices(self)
+        if self.emission != "shared" and not self.rotate:
+            raise HyqError("only the shared emission can go without rotation: leave rotate on")
 
     @property
     def observation_dim(self) -> int:
@@ -113,13 +123,24 @@ class CombinationLockVector(BatchedEnv):
         self.single_action_space = gym.spaces.Discrete(self.lock.actions)
         super().__init__(num_envs)
         self._good = self.lock.good_actions()
-        basis = hadamard(dim) if self.lock.rotate else np.eye(dim)
         # A rotation maps isotropic noise to isotropic noise, so the noise is drawn already rotated
         # (sqrt(dim) larger, as the matrix is not normalised) and only the codes need the matrix.
-        self._noise_scale = self.lock.noise * (math.sqrt(dim) if self.lock.rotate else 1.0)
-        self._latent_code = basis[:LATENTS].astype(np.float32)
-        time_code = basis[LATENTS : LATENTS + self.horizon + 1].astype(np.float32)
-        self._code = (time_code[:, None] + self._latent_code).reshape(-1, dim)
+        rotated = self.lock.rotate and self.lock.emission != "nonlinear"
+        scale = math.sqrt(dim) if rotated else 1.0
+        self._noise_scale = scale * self.lock.noise
+        rng = Streams(self.lock.instance_seed).generator("combination-lock", "emission")
+        if self.lock.emission == "per-step":
+            matrices = rng.normal(size=(self.horizon + 1, dim, LATENTS + 1))
+            rows = scale * np.linalg.qr(matrices)[0].swapaxes(1, 2)
+            latent, time = rows[:, :LATENTS], rows[:, LATENTS:]
+        else:
+            basis = hadamard(dim) if rotated else np.eye(dim)
+            latent, time = basis[None, :LATENTS], basis[LATENTS : LATENTS + self.horizon + 1, None]
+        self._latent_code = np.broadcast_to(latent, (self.horizon + 1, LATENTS, dim))
+        self._code = (latent + time).astype(np.float32)
+        self._layers = np.zeros((0, dim, dim), np.float32)
+        if self.lock.emission == "nonlinear":
+            self._layers = np.linalg.qr(rng.normal(size=(2, dim, dim)))[0].astype(np.float32)
         # Torch draws normals twice as fast as NumPy; they are most of a step's cost.
         self._noise = torch.Generator()
 
@@ -164,16 +185,19 @@ class CombinationLockVector(BatchedEnv):
         return next_state, np.where(advances & (h == self.horizon - 1), 1.0, reward)
 
     def _observe(self, state: IntArray, h: IntArray) -> FloatArray:
-        noise = torch.empty((len(state), self._code.shape[1]))
+        noise = torch.empty((len(state), self._code.shape[-1]))
         observation = noise.normal_(0.0, self._noise_scale, generator=self._noise).numpy()
-        observation += self._code[LATENTS * h + state]
+        observation += self._code[h, state]
         if self.lock.variable_latent and h.any():
-            state[h > 0] = self._redraw(observation)[h > 0]
+            state[h > 0] = self._redraw(observation, h)[h > 0]
+        if len(self._layers):
+            inner, outer = self._layers
+            return GAIN * np.tanh(GAIN * observation @ inner) @ outer
         return observation
 
-    def _redraw(self, observation: FloatArray) -> IntArray:
-        code = self._latent_code
-        coordinates = observation @ code.T / (code[0] @ code[0])
+    def _redraw(self, observation: FloatArray, h: IntArray) -> IntArray:
+        code = self._latent_code[h]
+        coordinates = np.einsum("nd,nkd->nk", observation, code) / np.square(code[0, 0]).sum()
         # The Gumbel trick: the argmax of logits plus Gumbel noise is a draw from their softmax.
         gumbel = self.np_random.gumbel(size=coordinates.shape)
         return np.argmax(coordinates / self.lock.temperature + gumbel, axis=1)

@@ -2,16 +2,12 @@
 
 The least-squares oracle learns the encoder (U, b) by *variable projection*: for any encoder the
 best head is a small bounded least-squares problem with an exact solution, so the search runs over
-the encoder alone, by L-BFGS on all the data at once. Four choices make it reliable over a hundred
-backups, where an error of 0.01 a step would be 1.0 at the end; docs/algorithms/hyq_fqi.md measures
-all of them but the third:
+the encoder alone, by L-BFGS on all the data at once. docs/algorithms/hyq_fqi.md measures it:
 
+* it starts from what the observations alone show (`corners`), whatever the emission of the step;
+* a weak pull towards that start keeps latents apart where the targets do not tell them apart;
 * the head lives in [0, V_max], which bounds f as the paper's class is bounded and forbids encodings
   that hardly differ but are separated by huge weights;
-* a weak pull towards the encoder it started from, and a weaker one towards zero, make what one
-  step learned a prior for the next and keep unused latents alive;
-* the encoder is learned on centred observations, yet handed on as a map of raw ones: the code of
-  the time, constant within a step, then leaves no trace in it;
 * values are read with the *hard* encoding, the limit of the softmax at temperature zero, so that
   no value leaks from one latent state into another.
 """
@@ -22,10 +18,11 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg import qr
 from scipy.optimize import minimize
 from scipy.special import softmax
 
-from hyq.core.settings import check_choices
+from hyq.core.settings import check_choices, check_range
 from hyq.core.types import Array, FloatArray, IntArray
 from hyq.fqi.classes import DiscreteValueFunction, Regression
 
@@ -78,8 +75,6 @@ class BlockClass:
     """Keep the head inside [0, v_max]; otherwise it is free."""
     proximal: float = 3e-5
     """Pull towards the encoder the fit starts from."""
-    decay: float = 1e-6
-    """Pull towards zero."""
     ridge: float = 1e-4
     """Pull of the head towards zero, in units of one sample: it decides only what data does not."""
     steps: int = 30
@@ -87,6 +82,7 @@ class BlockClass:
 
     def __post_init__(self) -> None:
         check_choices(self)
+        check_range("latents", self.latents, 1, self.dimension + 1)
 
     def zero(self) -> BlockFunction:
         """Return f = 0, with an encoder that tells nothing apart."""
@@ -100,24 +96,23 @@ class BlockClass:
     def fit(
         self, problem: Regression, start: BlockFunction, rng: np.random.Generator
     ) -> BlockFunction:
-        """Minimise the weighted squared error, beginning at the encoder of `start`."""
-        if not start.encoder.any():
-            small = rng.normal(scale=0.05, size=start.encoder.shape) / np.sqrt(self.dimension)
-            start = BlockFunction(small.astype(np.float32), start.bias, start.head, self.encoding)
+        """Minimise the weighted squared error; `start` and `rng` are not needed."""
         # Sorting by action makes every per-action sum a sum over a contiguous block of rows.
         order = np.argsort(problem.action, kind="stable")
         action = problem.action[order]
         weight, target = problem.weight[order], problem.target[order] / self.v_max
-        mean = problem.observation.mean(axis=0)
+        # Between one weight for all rows, by which a few online rows hardly count, and theirs, by
+        # which the noise of these few is most of what is seen.
+        share = np.sqrt(weight) / np.sqrt(weight).sum()
+        mean = share @ problem.observation[order]
         x = np.subtract(problem.observation[order], mean, dtype=np.float32)
-        # Unit-norm inputs make the two pulls mean the same whatever the observations' scale.
-        # Where all rows are equal there is nothing to scale.
-        scale = np.float32(np.sqrt(np.vdot(x, x) / len(x))) or np.float32(1)
+        # Unit-norm inputs make the pull mean the same whatever the observations' scale. Where all
+        # rows are equal there is nothing to scale.
+        scale = np.float32(np.sqrt(share @ np.square(x).sum(axis=1))) or np.float32(1)
         x /= scale
 
         head_problem = _HeadProblem(action, target, weight, self)
-        begin = np.vstack([start.encoder * scale, start.bias + mean @ start.encoder])
-        begin = begin.astype(np.float64).ravel()
+        begin = SHARPNESS * corners(x, share, self.latents).ravel()
 
         def objective(parameters: FloatArray) -> tuple[float, FloatArray]:
             matrix = parameters.reshape(-1, self.latents).astype(np.float32)
@@ -126,18 +121,14 @@ class BlockClass:
             chosen = head.T[action]
             residual = np.einsum("ij,ij->i", code, chosen) - target
             moved = parameters - begin
-            loss = (
-                weight @ residual**2
-                + self.proximal * (moved @ moved)
-                + self.decay * (parameters @ parameters)
-            )
+            loss = weight @ residual**2 + self.proximal * (moved @ moved)
             # At the best head the loss is stationary in the head, so its gradient in the encoder
             # is the partial one (the envelope theorem); the rest is the softmax's own derivative.
             pull = (2 * weight * residual)[:, None]
             by_logit = code * (chosen - np.einsum("ij,ij->i", code, chosen)[:, None]) * pull
             by_logit = by_logit.astype(np.float32)
             gradient = np.vstack([x.T @ by_logit, by_logit.sum(axis=0)]).astype(np.float64).ravel()
-            gradient += 2 * self.proximal * moved + 2 * self.decay * parameters
+            gradient += 2 * self.proximal * moved
             return LOSS_SCALE * loss, LOSS_SCALE * gradient
 
         options = {"maxiter": self.steps, "ftol": 1e-5, "gtol": 1e-5}
@@ -154,6 +145,25 @@ class BlockClass:
         )
 
 
+def corners(x: FloatArray, share: FloatArray, count: int) -> FloatArray:
+    """Return an affine map (bias in the last row) of centred rows to weights of `count` corners.
+
+    Where noise is smaller than the distances between latents, the directions in which rows vary
+    most are those that tell latents apart, and in these the rows lie around the corners of a
+    simplex. A pivoted QR factorisation picks a row near each, and the map is the rows' barycentric
+    coordinates: about one for the corner of a row's own latent, about zero for the others.
+    """
+    width = x.shape[1]
+    leading = np.linalg.eigh((x * share[:, None]).T @ x)[1][:, width + 1 - count :]
+    inward = np.vstack([leading, np.zeros(count - 1)])
+    inward = np.hstack([inward, np.eye(width + 1)[:, -1:]])
+    rows = np.hstack([x @ leading, np.ones((len(x), 1))])
+    picked = qr(rows.T, mode="r", pivoting=True)[1][:count]
+    return np.asarray(inward @ np.linalg.pinv(rows[picked]))
+
+
+SHARPNESS = 5.0
+"""Logits by which a row's own corner leads at the start."""
 LOSS_SCALE = 1e4
 """L-BFGS measures progress against max(|loss|, 1); a mean squared error is far below one."""
 

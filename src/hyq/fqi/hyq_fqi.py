@@ -55,8 +55,6 @@ class HyQConfig:
     equally. A share of 0 or 1 leaves the other source out altogether."""
     value_range: tuple[float, float] = (0.0, 1.0)
     """Targets are kept inside this range: [0, V_max] in the paper."""
-    carry_round: bool = True
-    """Start the fit of the last step from the first step's function of the iteration before."""
 
     def __post_init__(self) -> None:
         check_positive(self, "iterations")
@@ -201,9 +199,8 @@ def fitted_q_iteration(
 ) -> tuple[tuple[F, ...], FitReport]:
     """Regress f_h on r + max f_{h+1}, for h from the last step to the first.
 
-    The fit of step h starts from f_{h+1}, as in the paper. That of the last step starts from f_0
-    of the previous iteration (`carry_round`), so that what an encoder learned at any step reaches
-    every other; otherwise from its own previous self.
+    The fit of step h starts from f_{h+1}, as in the paper, and that of the last step from its own
+    previous self.
     """
     horizon = len(previous)
     functions = list(previous)
@@ -218,8 +215,8 @@ def fitted_q_iteration(
         weight = mixing_weights(len(logged), len(rows) - len(logged), offline_share)
         problem = Regression(rows.observation, rows.action, target, weight, rows, next_function)
         target_seconds += (made := time.perf_counter()) - started
-        source = h + 1 if h + 1 < horizon else 0 if config.carry_round else h
-        functions[h] = family.fit(problem, functions[source], streams.generator("oracle", h))
+        start = functions[min(h + 1, horizon - 1)]
+        functions[h] = family.fit(problem, start, streams.generator("oracle", h))
         fit_seconds += time.perf_counter() - made
         estimate = functions[h].at(logged.observation, logged.action)
         squares += float(np.square(estimate - target[: len(logged)]).sum())

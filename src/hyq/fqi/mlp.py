@@ -5,12 +5,13 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from scipy.special import softmax
 
 from hyq.core.errors import HyqError
 from hyq.core.seeding import torch_seed
-from hyq.core.settings import check_positive
+from hyq.core.settings import check_choices, check_positive
 from hyq.core.types import Array, FloatArray
-from hyq.ensembles import Ensemble
+from hyq.ensembles import Activation, Ensemble
 from hyq.fqi.classes import DiscreteValueFunction, Regression
 from hyq.losses import chosen, squared_loss
 
@@ -24,12 +25,15 @@ class MLPFunction(DiscreteValueFunction):
 
     layers: Layers
     value_range: tuple[float, float] = (-np.inf, np.inf)
+    activation: Activation = "relu"
 
     def hidden(self, observation: Array) -> FloatArray:
         """Return the activations of the last hidden layer, which the values are linear in."""
         activation = observation.reshape(len(observation), -1).astype(np.float32, copy=False)
         for weight, bias in self.layers[:-1]:
-            activation = np.maximum(activation @ weight + bias, 0)
+            logits = activation @ weight + bias
+            relu = self.activation == "relu"
+            activation = np.maximum(logits, 0) if relu else softmax(logits, axis=-1)
         return activation
 
     def values(self, observation: Array) -> FloatArray:
@@ -38,8 +42,10 @@ class MLPFunction(DiscreteValueFunction):
         return np.clip(self.hidden(observation) @ weight + bias, *self.value_range)
 
     def arrays(self) -> Mapping[str, Array]:
-        """Return the range of values, then weights and biases, layer by layer."""
+        """Return the range of values and the activation, then weights and biases by layer."""
         named: dict[str, Array] = {"range": np.array(self.value_range)}
+        if self.activation == "softmax":
+            named["softmax"] = np.array(True)
         for i, (weight, bias) in enumerate(self.layers):
             named |= {f"kernel_{i}": weight, f"bias_{i}": bias}
         return named
@@ -52,14 +58,14 @@ class MLPFunction(DiscreteValueFunction):
     def rebuild(cls, arrays: Mapping[str, Array]) -> "MLPFunction":
         """Make the function with these parameters, of any shape."""
         low, high = arrays["range"].tolist()
-        count = len(arrays) // 2
+        count = sum(name.startswith("kernel") for name in arrays)
         layers = tuple((arrays[f"kernel_{i}"], arrays[f"bias_{i}"]) for i in range(count))
-        return cls(layers, (low, high))
+        return cls(layers, (low, high), "softmax" if "softmax" in arrays else "relu")
 
 
 @dataclass(frozen=True)
 class MLPClass:
-    """ReLU networks of one shape, fitted by minibatch Adam.
+    """Networks of one shape, fitted by minibatch Adam.
 
     A fit begins at `start`, or at random weights if that is the zero function, and ends with the
     learning rate at zero, so that what it returns is a minimiser and not a point on the way.
@@ -73,16 +79,20 @@ class MLPClass:
     updates: int = 1000
     value_range: tuple[float, float] = (0.0, 1.0)
     """[0, V_max] of the paper's classes: values outside are clipped when read."""
+    activation: Activation = "relu"
+    """With "softmax" and one hidden layer of three units this is the paper's class for the lock."""
 
     def __post_init__(self) -> None:
         check_positive(self, "updates", "batch_size", "learning_rate")
+        check_choices(self)
         if not self.value_range[0] <= 0.0 <= self.value_range[1]:
             raise HyqError(f"value_range must contain zero, got {self.value_range}")
 
     def zero(self) -> MLPFunction:
         """Return the zero function."""
         weight = np.zeros((self.observation_dimension, self.actions), np.float32)
-        return MLPFunction(((weight, np.zeros(self.actions, np.float32)),), self.value_range)
+        layer = weight, np.zeros(self.actions, np.float32)
+        return MLPFunction((layer,), self.value_range, self.activation)
 
     def fit(self, problem: Regression, start: MLPFunction, rng: np.random.Generator) -> MLPFunction:
         """Descend the weighted squared error.
@@ -91,7 +101,13 @@ class MLPClass:
         unbiased estimate of the weighted one.
         """
         with torch_seed(int(rng.integers(2**31))):
-            network = Ensemble(1, self.observation_dimension, self.hidden, self.actions)
+            network = Ensemble(
+                1,
+                self.observation_dimension,
+                self.hidden,
+                self.actions,
+                activation=self.activation,
+            )
         if start.layers[-1][0].any():
             with torch.no_grad():
                 for i, (weight, bias) in enumerate(start.layers):
@@ -125,7 +141,9 @@ def member_functions(
     )
     return tuple(
         MLPFunction(
-            tuple((w[i], b[i, 0]) for w, b in zip(weights, biases, strict=True)), value_range
+            tuple((w[i], b[i, 0]) for w, b in zip(weights, biases, strict=True)),
+            value_range,
+            network.activation,
         )
         for i in range(network.members)
     )

@@ -22,7 +22,7 @@ from hyq.core.types import Array, FloatArray, IntArray, Transitions
 from hyq.data.dataset import Dataset
 from hyq.data.mix import mixing_weights
 from hyq.data.online import Batch, OnlineStore
-from hyq.ensembles import Ensemble
+from hyq.ensembles import Activation, Ensemble
 from hyq.fqi.base import Snapshot, Step
 from hyq.fqi.classes import GreedyPolicy, num_actions
 from hyq.fqi.mlp import MLPFunction, member_functions
@@ -43,6 +43,8 @@ class NetworkConfig:
     """Adam's step size."""
     hidden: tuple[int, ...] = ()
     """Hidden units of each network; none makes it linear."""
+    activation: Activation = "relu"
+    """Of hidden units; three of them with "softmax" are the class of the paper's Hy-Q."""
     networks: Literal["shared", "per-step"] = "per-step"
     """One network for all steps, which must read the step off the observation, or one for each."""
 
@@ -89,10 +91,11 @@ class StepNetworks(nn.Module):
         *,
         learning_rate: float,
         seed: int,
+        activation: Activation = "relu",
     ) -> None:
         super().__init__()
         with torch_seed(seed):
-            self.online = Ensemble(members, inputs, hidden, outputs)
+            self.online = Ensemble(members, inputs, hidden, outputs, activation=activation)
         self.target = deepcopy(self.online).requires_grad_(False)
         self.optimizer = torch.optim.Adam(self.online.parameters(), learning_rate, fused=True)
 
@@ -240,6 +243,7 @@ def learn(
         num_actions(env.single_action_space),
         learning_rate=config.learning_rate,
         seed=streams.integer("initial"),
+        activation=config.activation,
     )
     members = networks.online.members
     logged = Source.of(data.transitions, data.step, data.horizon, members)

@@ -8,7 +8,12 @@ from hyq.core.errors import HyqError
 from hyq.data.dataset import Dataset
 from hyq.data.fits import check_fits, same_provenance
 from hyq.data.mix import mixing_weights
-from hyq.envs.combination_lock import CombinationLockVector, LockSpec, lock_parameters
+from hyq.envs.combination_lock import (
+    CombinationLockVector,
+    Emission,
+    LockSpec,
+    lock_parameters,
+)
 from hyq.experts.lock import LockData, lock_dataset, lock_provenance
 from hyq.runs.spec import as_file_name, changed_fields
 
@@ -41,6 +46,9 @@ class LockRun:
     """Number of actions."""
     noise: float = 0.1
     """Std of the observation noise."""
+    emission: Emission = "shared"
+    """One code of the latent states for all steps, as in the paper, another for every step, or the
+    shared one seen through a fixed random network."""
     dense: bool = False
     """Pay for every good step instead of for falling."""
     variable_latent: bool = False
@@ -70,6 +78,7 @@ class LockRun:
             actions=self.actions,
             anti_reward_probability=self.anti_reward_probability,
             noise=self.noise,
+            emission=self.emission,
             dense=self.dense,
             variable_latent=self.variable_latent,
             instance_seed=self.seed,
