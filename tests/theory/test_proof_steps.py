@@ -1,14 +1,22 @@
 """The lemmas behind Theorem 1, on random functions: each holds, and each is nearly an equality."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 
 from hyq.core.types import FloatArray
-from hyq.theory.structure import residual_matrices
-from hyq.theory.theorem import Setting, cumulative_bound, sample_complexity
+from hyq.theory.structure import distributional_eluder, residual_matrices
+from hyq.theory.theorem import (
+    Setting,
+    cumulative_bound,
+    eluder_bound,
+    linear_setting,
+    low_rank_setting,
+    sample_complexity,
+)
 from hyq.theory.transfer import bellman_residuals
 from tests.theory.instances import Instance, random_instance, seeds
 
@@ -197,3 +205,94 @@ def test_an_infinite_class_is_charged_for_its_grid() -> None:
     )
     assert cumulative_bound(infinite, t, m_off) == pytest.approx(expected)
     assert math.isfinite(sample_complexity(infinite, 1e-3))
+
+
+def test_the_bound_of_the_v_type_theorem() -> None:
+    """|A| in the online term, which m_on = |A| takes back."""
+    q_type = Setting(2.0, rank=3, horizon=4, largest=1.5, length=2.0, log_class=5.0)
+    v_type = replace(q_type, actions=7)
+    log_term = math.log(2 * 4 * 100 / 0.05) + 5.0
+    online = 16 * 1.5 * math.sqrt(2 * 3 * 16 * 100 * math.log(1 + 100 / 3) * log_term)
+    known = cumulative_bound(q_type, 100, m_off=100)
+    assert cumulative_bound(v_type, 100, m_off=100) - known == pytest.approx(
+        online * (math.sqrt(7) - 1)
+    )
+    assert cumulative_bound(v_type, 100, m_off=100, m_on=7) == pytest.approx(known)
+    # The corollary: as many iterations, each of m_off / T + |A| tuples a step.
+    assert sample_complexity(v_type, 0.5) / 8 == sample_complexity(q_type, 0.5) / 2
+
+
+def test_the_settings_of_linear_and_low_rank_models() -> None:
+    linear = linear_setting(2.0, dimension=9, horizon=4, reward=0.5)
+    low_rank = low_rank_setting(2.0, 9, 4, actions=5, log_features=math.log(11), reward=0.5)
+    assert (linear.largest, linear.length, linear.rank) == (2.0, 12.0, 9)
+    assert (low_rank.largest, low_rank.length, low_rank.actions) == (2.0, 6.0, 5)
+    t = 1000
+    log_linear = math.log(2 * 4 * t / 0.05) + 36 * math.log(18 * t)
+    expected = 2.0 * (
+        1.0
+        + math.sqrt(256 * log_linear + 20) * 2.0 * math.sqrt(4 * t)
+        + math.sqrt(256 * log_linear + 20) * math.sqrt(2 * 9 * 16 * t * math.log1p(t / 9))
+        + 4 * 6.0 * math.sqrt(2 * 9 * t * math.log1p(t / 9))
+    )
+    assert cumulative_bound(linear, t, t) == pytest.approx(expected)
+    log_class = log_linear + 4 * math.log(11)
+    error = math.sqrt(256 * log_class + 10 * (1 + 5))
+    expected = 2.0 * (
+        1.0
+        + error * 2.0 * math.sqrt(4 * t)
+        + error * math.sqrt(2 * 9 * 16 * t * math.log1p(t / 9))
+        + 4 * 3.0 * math.sqrt(2 * 9 * t * math.log1p(t / 9))
+    )
+    assert cumulative_bound(low_rank, t, t, m_on=5) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("dimension", [4, 32])
+def test_a_grid_in_the_ball_is_as_fine_as_the_bound_says(dimension: int) -> None:
+    """2 d T values a weight leave no function further than R / 2T from one of the grid."""
+    rng = np.random.default_rng(0)
+    horizon, t = 3, 50
+    setting = linear_setting(1.0, dimension, horizon)
+    width = math.sqrt(dimension) * setting.largest
+    spacing = 2 * width / (setting.spread * t)
+    features = rng.normal(size=(200, dimension))
+    features = np.vstack([features, np.ones(dimension)])
+    features /= np.linalg.norm(features, axis=1, keepdims=True)
+    moved = np.abs(features) @ np.full(dimension, spacing / 2)
+    assert moved.max() == pytest.approx(setting.largest / (2 * t))
+
+
+def test_sample_complexities_grow_as_printed() -> None:
+    """In epsilon by the square and a logarithm, in d of linear models by the square and one."""
+
+    def grows(before: Setting, after: Setting, by: float, epsilon: float = 0.1) -> None:
+        ratio = sample_complexity(after, epsilon) / sample_complexity(before, 0.1)
+        assert by < ratio < 1.35 * by
+
+    small = linear_setting(2.0, 8, 4)
+    grows(small, small, 4, epsilon=0.05)
+    few, many = (low_rank_setting(2.0, 8, 4, a, math.log(100)) for a in (10, 40))
+    grows(few, many, 41 / 11)
+
+
+@MANY
+@given(seeds)
+def test_the_eluder_lemma(seed: int) -> None:
+    """The sum of |E_{mu_t} g_t| against 2 sqrt(d beta k) + min(k, d) C + k gamma."""
+    rng = np.random.default_rng(seed)
+    k, width = int(rng.integers(1, 7)), int(rng.integers(1, 4))
+    values = rng.normal(size=(k, width)) @ rng.normal(size=(width, k))  # E_{mu_i} g_j
+    gamma = float(rng.choice([0.01, 0.3, 1.0]))
+    before = np.tril(np.square(values).T, -1).sum(axis=1)  # of g_t over the measures before t
+    d, beta = distributional_eluder(values, gamma), float(before.max())
+    bound = 2 * math.sqrt(d * beta * k) + min(k, d) * np.abs(values).max() + k * gamma
+    assert np.abs(np.diag(values)).sum() <= bound + 1e-9
+
+
+def test_the_bound_by_the_eluder_dimension() -> None:
+    setting = Setting(2.0, rank=3, horizon=4, largest=1.5, length=0.0, log_class=5.0)
+    t, m_off, m_on, gamma = 100, 400, 16, 0.025
+    root = 16 * 1.5 * math.sqrt(math.log(2 * 4 * t / 0.05) + 5.0)
+    a_step = 2 * math.sqrt(3 * t / m_on) * root + 3 * 1.5 + t * gamma
+    expected = 1.5 + t * 2.0 * math.sqrt(4 / m_off) * root + 4 * a_step
+    assert eluder_bound(setting, t, m_off, m_on, gamma) == pytest.approx(expected)
