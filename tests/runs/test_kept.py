@@ -14,6 +14,8 @@ from hyq.core.files import read_json
 from hyq.data.dataset import Dataset, Episode
 from hyq.data.fits import check_fits
 from hyq.data.spaces import spaces_of
+from hyq.runs import runner
+from hyq.runs.spec import RunSpec
 from tests.fqi.chain import STATES, Chain, SteeredChain, chain_logs, steered
 
 LOGS = chain_logs(60, 0.7)
@@ -66,6 +68,17 @@ def test_what_cannot_be_judged_says_so() -> None:
         hyq.train(data=LOGS, **BRIEF)
     with pytest.raises(HyqError, match="give an environment, or data"):
         hyq.train(algorithm="bc")
+    idle = RunSpec(data="nowhere", algorithm="bc", threshold=1.0)
+    with pytest.raises(HyqError, match="threshold is reached by playing"):
+        runner.start(idle)
+
+
+def test_experience_needs_a_directory_and_something_collected(tmp_path: Path) -> None:
+    with pytest.raises(HyqError, match="save_experience keeps the replay"):
+        hyq.train(Chain, LOGS, 10, save_experience=True, **BRIEF, **ONLINE)
+    with pytest.raises(HyqError, match="an algorithm that acts and replays"):
+        hyq.train(Chain, LOGS, algorithm="bc", save_experience=True, out=tmp_path / "x", **BRIEF)
+    assert not (tmp_path / "x").exists()
 
 
 def test_the_command_learns_offline_and_then_goes_on_online(

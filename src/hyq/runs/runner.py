@@ -33,7 +33,7 @@ from hyq.runs.named_data import fitting, load
 from hyq.runs.process import interruptible, one_thread
 from hyq.runs.records import RunDirectory, describe
 from hyq.runs.spec import RunSpec
-from hyq.trainer import Report
+from hyq.trainer import OnlineConfig, Report
 
 CONFIRMING_EPISODES = 100
 """Fresh episodes that must confirm a threshold, so that no lucky evaluation counts."""
@@ -82,6 +82,11 @@ def start(
 
     Everything that can be checked is checked before this returns.
     """
+    if spec.save_experience and (out is None or not spec.configs.has(OnlineConfig)):
+        raise HyqError(
+            "save_experience keeps the replay buffer's transitions in the run's directory: give "
+            "out, and an algorithm that acts and replays"
+        )
     if out is not None:
         RunDirectory.check_free(out)
     run = _Run(spec, objects)
@@ -172,6 +177,8 @@ class _Run:
                 f"{spec.algorithm} acts: name an environment, or learn from data alone with bc, "
                 "cql or iql"
             )
+        if self._is_alone and spec.threshold is not None:
+            raise HyqError("a threshold is reached by playing: name an environment")
         self.evaluation_episodes = 0 if self._is_alone else spec.evaluation_episodes
         with fitting(objects.dataset or spec.data, spec.wrappers):
             env, evaluation = self._environments(objects, num_envs)

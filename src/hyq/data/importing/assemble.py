@@ -13,12 +13,11 @@ from hyq.core.errors import HyqError
 from hyq.core.files import new_directory
 from hyq.core.memory import check_room
 from hyq.core.types import Array, BoolArray, IntArray
-from hyq.data.columns import Column, release
 from hyq.data.dataset import Dataset, observation_files
-from hyq.data.frames import CompressedFrames, PackedFrames, is_image
 from hyq.data.importing.columns import Columns, find_columns
 from hyq.data.importing.formats import Table, open_tables, unusable
 from hyq.data.importing.order import Arrangement, Finding, Log, Plan, Rules, described, doubt
+from hyq.data.importing.store import Store
 from hyq.data.importing.values import (
     BadRowError,
     codes,
@@ -305,7 +304,7 @@ class _Import:
         last = np.cumsum(plan.length + 1) - 1
         keys = sorted(columns.observation)
         keyed = keys != [""]
-        stores: dict[str, _Store] = {}
+        stores: dict[str, Store] = {}
         for row, before, table, whole in self._rows(columns.data()):
             slot = plan.slot[row : row + len(whole)].astype(np.int64)
             if len(slot) < len(whole):
@@ -328,7 +327,7 @@ class _Import:
                 seen = stacked(names, values, self._kind(names))
                 if key not in stores:
                     file = observation_files(keys if keyed else None)[place]
-                    stores[key] = _Store.of(draft, file, observations, seen)
+                    stores[key] = Store.of(draft, file, observations, seen)
                 store = stores[key]
                 store.put(slot, seen, table.name)
                 if ends.any():
@@ -341,7 +340,7 @@ class _Import:
                 ("reward", self._reward(values)),
             ):
                 if f".{name}" not in stores:
-                    stores[f".{name}"] = _Store.of(draft, name, observations - len(last), part)
+                    stores[f".{name}"] = Store.of(draft, name, observations - len(last), part)
                 stores[f".{name}"].put(index, part[acts], table.name)
         laid = {key: stores[key].column() for key in keys}
         return (
@@ -438,42 +437,3 @@ def _ranked(ids: Mapping[tuple[str, Any], int]) -> IntArray:
     rank = np.empty(len(ids), np.int32)
     rank[[ids[key] for key in ordered]] = np.arange(len(ids), dtype=np.int32)
     return rank
-
-
-class _Store:
-    """A column that is filled in any order: in memory, on disk, or as compressed images."""
-
-    def __init__(self, column: Array | None, frames: CompressedFrames | None, like: Array) -> None:
-        self._column, self._frames = column, frames
-        self._shape, self._dtype = like.shape[1:], like.dtype
-
-    @classmethod
-    def of(cls, draft: Path | None, name: str, rows: int, like: Array) -> "_Store":
-        if is_image(like.shape[1:], like.dtype):
-            return cls(None, CompressedFrames(rows, like.shape[1:], like.dtype), like)
-        if draft is None:
-            size = rows * like[:1].nbytes
-            check_room(size, f"column {name!r}", "import the files with 'hyq data import' first")
-            return cls(np.zeros((rows, *like.shape[1:]), like.dtype), None, like)
-        shape = (rows, *like.shape[1:])
-        path = draft / f"{name}.npy"
-        return cls(np.lib.format.open_memmap(path, "w+", like.dtype, shape), None, like)
-
-    def put(self, slots: IntArray, rows: Array, file: str) -> None:
-        if rows.shape[1:] != self._shape:
-            raise HyqError(
-                f"{file} has rows of shape {rows.shape[1:]} where others have {self._shape}"
-            )
-        if self._frames is not None:
-            self._frames.put(slots, rows)
-        else:
-            assert self._column is not None
-            self._column[slots] = rows
-            release(self._column)
-
-    def column(self) -> Column:
-        if self._frames is None:
-            assert self._column is not None
-            return self._column
-        exported = self._frames.export(np.arange(len(self._frames._blobs)))
-        return PackedFrames(exported["blob"], exported["size"], self._shape)
