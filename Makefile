@@ -4,7 +4,10 @@ BIN := .venv/bin
 # One thread a process: two busy processes with two threads each run slower than two with one.
 export OMP_NUM_THREADS := 1
 
-.PHONY: demo test check bench bench-deep bench-continuous clean
+# The documentation's theme advertises its successor on every build.
+export NO_MKDOCS_2_WARNING := 1
+
+.PHONY: demo test check docs bench bench-deep bench-continuous clean
 
 demo: .venv/.run
 	$(BIN)/hyq demo
@@ -17,6 +20,10 @@ check: .venv/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+docs: .venv/.dev
+	$(BIN)/mkdocs build --strict --quiet
+	@echo "open site/index.html"
 
 bench: .venv/.run
 	$(BIN)/python benchmarks/lock.py

@@ -1,0 +1,1 @@
+"""What makes and checks the pages: the site's hooks, generated tables, records that pages name."""
