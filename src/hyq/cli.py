@@ -24,7 +24,7 @@ from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, Pri
 from hyq.core.errors import HyqError, printable
 
 SUBCOMMANDS = {
-    "demo": "hyq.commands.train:demo",
+    "demo": "hyq.commands.demo:demo",
     "run lock": "hyq.commands.train:run_lock",
     "train": "hyq.commands.train:train",
     "resume": "hyq.commands.train:resume",

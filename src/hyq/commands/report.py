@@ -15,6 +15,7 @@ from hyq.report.ablations import report_ablations, report_datasets
 from hyq.report.curves import draw_runs, write_figure
 from hyq.report.montezuma import report_montezuma
 from hyq.report.records import RunResult
+from hyq.report.start import report_start
 from hyq.report.suite import report_suite as write_suite
 from hyq.report.tables import run_table
 from hyq.runs.montezuma_suite import (
@@ -68,6 +69,7 @@ def _record_and_report(path: Path, console: Console) -> None:
 
 
 _REPORTS: dict[str, Callable[[Path, Console], None]] = {
+    "start": report_start,
     "montezuma": _record_and_report,
     "ablations": report_ablations,
     "coverage": report_datasets,

@@ -48,7 +48,7 @@ Options = tyro.conf.OmitArgPrefixes[Launch]
 
 def reproduce(
     suite: Annotated[
-        Literal["lock", "briee", "deep", "coverage", "continuous"], tyro.conf.Positional
+        Literal["start", "lock", "briee", "deep", "coverage", "continuous"], tyro.conf.Positional
     ],
     how: Options,
     *,
@@ -57,7 +57,8 @@ def reproduce(
     """Run a whole comparison, or continue it, and write its figure, table and page.
 
     Args:
-        suite: lock: every algorithm on both datasets. briee: Hy-Q against BRIEE as the lock grows.
+        suite: start: MountainCar with logs, without, and from logs alone. lock: every algorithm on
+            both datasets. briee: Hy-Q against BRIEE as the lock grows.
             deep: deep Hy-Q and the baselines on MountainCar, Acrobot and a key-door maze.
             coverage: how soon deep Hy-Q learns from each dataset of Montezuma's Revenge.
             continuous: Hy-SAC and the baselines on sparse tasks of robots and mazes.

@@ -29,20 +29,6 @@ from hyq.runs.spec import RunSpec
 console = Terminal()
 
 
-def demo() -> None:
-    """Solve the paper's combination lock at H=100 from each of its two offline datasets."""
-    number = 1
-    while (out := Path("demo") / str(number)).exists():
-        number += 1
-    paths = {data: out / data for data in ("occupancy", "trajectory")}
-    for data, path in paths.items():
-        console.rule(
-            f"V-type Hy-Q, H=100, 500,000 transitions of optimal {data} data", align="left"
-        )
-        watch(lock.start(LockRun(data=data), path), console, LOCK)
-    report(*paths.values(), figure=out / "curves.png")
-
-
 def run_lock(spec: tyro.conf.OmitArgPrefixes[LockRun], *, out: Path) -> None:
     """Train V-type Hy-Q, or a baseline, on the combination lock.
 

@@ -130,6 +130,21 @@ EXAMPLES = {
 """The problems of the deep comparison: Hy-Q's run, and the steps of online-only DQN."""
 
 
+def start_runs(data: str, online_steps: int, seed: int = 0) -> tuple[RunSpec, RunSpec, RunSpec]:
+    """Learn MountainCar from logs and live steps, from live steps alone, and from logs alone."""
+    hybrid = _example("mountaincar", online_steps, -110.0)
+    hybrid = replace(hybrid, data=data, seed=seed, stop_when_solved=False)
+    alone = replace(baseline(hybrid, "dqn"), data=None)
+    return hybrid, alone, baseline(hybrid, "cql")
+
+
+def start_suite(preset: Preset) -> Suite:
+    """Compare both sources with either alone on one small problem: the figure of the first page."""
+    steps, seeds = (10_000, FRESH_SEEDS) if preset == "full" else (1000, range(1))
+    runs = [run for seed in seeds for run in start_runs("mountaincar/half", steps, seed)]
+    return Suite("start", "MountainCar with logs, without, and from logs alone", tuple(runs))
+
+
 DEEP_ORDER = ("hyq", "dqn", "offline-dqn", "bc", "dqfd", "cql", "iql")
 """What matters most first, so that a suite that is interrupted says something already."""
 
@@ -328,6 +343,7 @@ def ablation_suite(online_steps: int) -> Suite:
 
 
 SUITES: dict[str, Callable[[Preset], Suite]] = {
+    "start": start_suite,
     "lock": lock_suite,
     "briee": briee_suite,
     "deep": deep_suite,

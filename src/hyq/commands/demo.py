@@ -1,0 +1,90 @@
+"""The demonstration: a problem from a log in a CSV file, and the paper's combination lock."""
+
+import csv
+from pathlib import Path
+
+from hyq.commands.watch import LOCK, watch
+from hyq.core.terminal import Terminal
+from hyq.data.dataset import Dataset
+from hyq.experts.scripted import scripted_dataset
+from hyq.report.curves import draw_runs, write_figure
+from hyq.report.html import image_file, write_page
+from hyq.report.records import RunResult
+from hyq.report.start import NAMES, draw_start, start_conclusion
+from hyq.report.tables import run_table
+from hyq.runs import lock, runner
+from hyq.runs.lock_spec import LockRun
+from hyq.runs.suites import start_runs
+
+LIVE_STEPS = 7000
+console = Terminal()
+
+
+def demo() -> None:
+    """Learn a problem from a log in a CSV file, then the paper's lock; two minutes, and a page."""
+    number = 1
+    while (out := Path("demo") / str(number)).exists():
+        number += 1
+    cars = _cars(out)
+    locks = _locks(out)
+    write_figure(draw_start(cars), out / "cars.png")
+    write_figure(draw_runs(locks), out / "lock.png")
+    page = out / "index.html"
+    table = run_table([*cars, *locks])
+    write_page(
+        page,
+        "demo.html",
+        title="hyq: what you have just run",
+        conclusion=[start_conclusion(cars)],
+        cars=image_file(out / "cars.png", "Returns on MountainCar"),
+        lock=image_file(out / "lock.png", "Returns on the combination lock"),
+        results=table,
+    )
+    console.print(table.rich())
+    console.print(f"open {page.resolve()}", soft_wrap=True)
+
+
+def _cars(out: Path) -> list[RunResult]:
+    """Learn MountainCar from a log and live steps, from live steps alone, from the log alone."""
+    log = out / "log.csv"
+    console.rule("MountainCar, and a log of it in a CSV file", align="left")
+    write_log(scripted_dataset("mountaincar", 0.5, seed=0), log)
+    console.print(f"{log}: 20,000 rows, half of a script that swings up, half of random play")
+    places = []
+    for spec in start_runs(str(log), LIVE_STEPS):
+        places.append(out / spec.algorithm)
+        console.rule(NAMES[spec.algorithm], align="left")
+        settings = spec.configs.encoded()
+        counter = "updates" if "updates" in settings else "online_steps"
+        watch(runner.start(spec, places[-1]), console, total=settings[counter], counter=counter)
+    return [RunResult.read(place) for place in places]
+
+
+def write_log(data: Dataset, path: Path) -> None:
+    """Write one row a transition, as a person's logger would."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w", newline="") as file:
+        rows = csv.writer(file)
+        observations = ("observation_position", "observation_velocity")
+        ends = ("terminated", "truncated")
+        rows.writerow(("episode", "t", *observations, "action", "reward", *ends))
+        for number, episode in enumerate(data):
+            last = len(episode.action) - 1
+            for t, (observation, action, reward) in enumerate(
+                zip(episode.observation, episode.action, episode.reward, strict=False)
+            ):
+                over = t == last
+                ended = int(over and episode.terminated), int(over and not episode.terminated)
+                rows.writerow((number, t, *observation, action, reward, *ended))
+
+
+def _locks(out: Path) -> list[RunResult]:
+    """Solve the combination lock from each of the paper's two datasets."""
+    places = []
+    for data in ("occupancy", "trajectory"):
+        places.append(out / f"lock-{data}")
+        console.rule(
+            f"The paper's lock, H=100: 500,000 transitions of optimal {data} data", align="left"
+        )
+        watch(lock.start(LockRun(data=data), places[-1]), console, LOCK)
+    return [RunResult.read(place) for place in places]
