@@ -67,7 +67,8 @@ def start_conclusion(runs: Sequence[RunResult]) -> str:
     """Say in a sentence what the figure shows."""
     rows = {row[0]: row for row in start_table(runs).rows}
     parts = [f"{name}: solved in {rows[name][1]} runs" for name in NAMES.values() if name in rows]
-    return "; ".join(parts).capitalize() + "."
+    text = "; ".join(parts)
+    return f"{text[:1].upper()}{text[1:]}."
 
 
 def report_start(path: Path, console: Console) -> None:
