@@ -39,7 +39,7 @@ bench-continuous: .venv/.run .venv-bench/.ready
 .venv-bench/.ready: pyproject.toml constraints.txt benchmarks/peers-constraints.txt
 	$(PYTHON) -m venv .venv-bench
 	.venv-bench/bin/pip install --quiet --disable-pip-version-check \
-		-c constraints.txt -c benchmarks/peers-constraints.txt -e '.[bench]'
+		-c constraints.txt -c benchmarks/peers-constraints.txt -e '.[bench,box2d]'
 	.venv-bench/bin/pip install --quiet --disable-pip-version-check --no-deps \
 		-c benchmarks/peers-constraints.txt d3rlpy
 	touch $@
