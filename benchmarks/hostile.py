@@ -168,14 +168,19 @@ def arm_spec(data: Path) -> RunSpec:
     )
 
 
-def corpus(root: Path) -> list[Item]:
-    """Make one of everything that is loaded."""
+def corpus_data(root: Path) -> None:
+    """Write a small dataset for CartPole."""
     rng = np.random.default_rng(0)
     seen = rng.uniform(-0.1, 0.1, (200, 4)).astype(np.float32)
     end = np.arange(200) % 20 == 19
     Dataset.from_arrays(
         seen, rng.integers(2, size=200), np.ones(200), -seen, end, provenance={"made": "here"}
     ).save(root / "data")
+
+
+def corpus(root: Path) -> list[Item]:
+    """Make one of everything that is loaded."""
+    corpus_data(root)
     scripted_dataset("pointmaze-umaze", 0.5, 0, 400).save(root / "maze")
     spec = deep_spec(root / "data")
     list(runner.start(spec, root / "deep"))

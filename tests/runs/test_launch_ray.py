@@ -2,6 +2,7 @@
 
 import os
 import signal
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +28,13 @@ def ray_workers() -> list[int]:
 
 @pytest.mark.filterwarnings("default")
 def test_a_killed_ray_worker_is_resumed_elsewhere(
-    tmp_path: Path, undisturbed: dict[str, Any]
+    tmp_path: Path, undisturbed: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    monkeypatch.setenv("RAY_TMPDIR", tempfile.gettempdir())  # the paths of its sockets are short
+    monkeypatch.setenv("TMPDIR", str(scratch))
+    monkeypatch.setattr(tempfile, "tempdir", None)
     directory = SuiteDirectory.prepare(tmp_path / "suite", SUITE)
     outcomes, killed = [], False
     for event in launch(directory, SUITE.runs, Cluster(directory.path, None), beat=0.02):
@@ -41,3 +47,4 @@ def test_a_killed_ray_worker_is_resumed_elsewhere(
     assert outcomes == ["finished"] * len(RUNS)
     assert numbers(directory.path) == undisturbed
     assert not list(directory.path.rglob("*/checkpoint/*")), "what a run removes is removed here"
+    assert not list(scratch.glob("hyq-ray-*")), "nor is anything of a killed worker left"

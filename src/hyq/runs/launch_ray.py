@@ -5,9 +5,13 @@ beside the suite's directory, so that records stream in and, when a worker dies,
 task fetches the posted checkpoint and continues from it on whatever machine is free.
 """
 
+import fcntl
 import math
+import os
+import shutil
 import tempfile
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +24,7 @@ from hyq.runs.suites import Run
 
 Files = dict[str, bytes]
 RETRIES = 5
+SCRATCH = "hyq-ray-"
 POSTED_LAST = ("state.safetensors", "summary.json")
 """Files that declare the others valid, and so must never arrive before them."""
 
@@ -46,6 +51,7 @@ class Cluster:
     def close(self) -> None:
         """Leave the cluster, or end the one that was started."""
         ray.shutdown()
+        sweep()
 
 
 @ray.remote
@@ -71,10 +77,47 @@ class Mailbox:
             (self._path / name).unlink(missing_ok=True)
 
 
+def locked(path: Path, wait: bool) -> int:
+    """Lock a directory, for as long as the descriptor that is returned is open."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        if os.fstat(descriptor).st_nlink == 0:
+            raise FileNotFoundError(path)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def sweep() -> None:
+    """Remove what killed workers left behind: a lock ends with its process, however it ends."""
+    for path in Path(tempfile.gettempdir()).glob(f"{SCRATCH}*"):
+        with suppress(OSError):  # in use, another user's, or removed meanwhile
+            descriptor = locked(path, wait=False)
+            shutil.rmtree(path, ignore_errors=True)
+            os.close(descriptor)
+
+
+@contextmanager
+def scratch_directory() -> Iterator[Path]:
+    """Make a directory for a task, which `sweep` leaves alone while the task's worker lives."""
+    sweep()
+    while True:
+        path = Path(tempfile.mkdtemp(prefix=SCRATCH))
+        with suppress(FileNotFoundError):  # swept before it was locked
+            descriptor = locked(path, wait=True)
+            break
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+        os.close(descriptor)
+
+
 def execute_remotely(mailbox: Any, spec: Run) -> None:
     """Run or resume one spec in a scratch directory, posting what changes."""
-    with tempfile.TemporaryDirectory() as scratch:
-        root = Path(scratch)
+    with scratch_directory() as root:
         posted: dict[str, int] = {}
         for name, content in ray.get(mailbox.fetch.remote(spec.id)).items():
             (root / name).parent.mkdir(parents=True, exist_ok=True)

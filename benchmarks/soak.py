@@ -1,0 +1,235 @@
+"""Hours of training, and of suites on Ray whose workers are killed: what grows, and what is left.
+
+    nice -n 19 python -m benchmarks.soak --minutes 120 --out results/reliability/soak.json
+
+One process is `hyq train`; another runs suites on Ray, round after round, and kills their workers
+at random. Every 20 seconds resident memory, open files and processes of both are noted, and what is
+in shared memory. A round ends when all its runs have; their results are compared, to the bit, with
+runs that nobody disturbed, and Ray is shut down: no process and no file may then be left. The
+slopes are of straight lines through what was noted after the first fifth of the time. The suites
+begin no round in the last eight minutes.
+"""
+
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import traceback
+from collections import Counter
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tyro
+
+from benchmarks.hostile import LOCK, corpus_data, deep_spec, in_a_process, results
+from hyq.core.files import write_json
+from hyq.runs.launch import SuiteDirectory, execute, launch, pending
+from hyq.runs.records import circumstances
+from hyq.runs.suites import Run, Suite
+
+MARK = "HYQ_SOAK"
+"""A variable by which every process of a part is known, whoever its parent is by now."""
+
+
+def marked(mark: str) -> dict[int, str]:
+    """Return the command lines of the living processes whose environment bears a mark."""
+    found = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and int(entry.name) != os.getpid():
+            try:
+                if f"{MARK}={mark}".encode() in (entry / "environ").read_bytes().split(b"\0"):
+                    words = (entry / "cmdline").read_bytes().replace(b"\0", b" ")
+                    found[int(entry.name)] = words.decode(errors="replace")
+            except OSError:  # it has ended meanwhile
+                continue
+    return found
+
+
+def usage(process: int) -> dict[str, float]:
+    """Return what a process holds: resident megabytes and open files."""
+    resident = int(Path(f"/proc/{process}/statm").read_text().split()[1])
+    files = len(os.listdir(f"/proc/{process}/fd"))
+    return {"mb": resident * os.sysconf("SC_PAGE_SIZE") / 2**20, "files": files}
+
+
+def killer(stop: threading.Event, rng: random.Random, killed: Counter[str]) -> None:
+    """Kill workers on Ray at random, one every few seconds."""
+    while not stop.wait(rng.expovariate(1 / 8)):
+        workers = [p for p, words in marked("suite").items() if words.startswith("ray::execute")]
+        if workers:
+            number = rng.choice([signal.SIGKILL, signal.SIGTERM])
+            try:
+                os.kill(rng.choice(sorted(workers)), number)
+                killed[number.name] += 1
+            except ProcessLookupError:
+                continue
+
+
+def suites(folder: Path, seconds: float, seed: int) -> None:
+    """Run suites on Ray until the time is over; print a line a round."""
+    import ray  # noqa: PLC0415
+
+    from hyq.runs.launch_ray import Cluster  # noqa: PLC0415
+
+    rng, deadline = random.Random(seed), time.monotonic() + seconds
+    deep = deep_spec(folder / "data")
+    deep = replace(deep, settings=dict(deep.settings) | {"online_steps": 400})
+    runs: tuple[Run, ...] = (
+        *(replace(LOCK, seed=number) for number in range(6)),
+        *(replace(deep, seed=number) for number in range(4)),
+    )
+    suite = Suite("soak", "Soak", runs)
+    expected = {}
+    alone = SuiteDirectory.prepare(folder / "alone", suite)
+    for run in runs:
+        print(json.dumps({"alone": in_a_process(partial(_executed, alone.path, run), 600)[0]}))
+        expected[run.id] = results(alone.run_path(run))
+    while time.monotonic() < deadline:
+        directory = SuiteDirectory.prepare(folder / "round", suite)
+        cluster = Cluster(directory.path, None)
+        stop, killed = threading.Event(), Counter[str]()
+        thread = threading.Thread(target=killer, args=(stop, rng, killed))
+        thread.start()
+        try:
+            events = list(launch(directory, pending(directory, suite, False), cluster))
+        finally:
+            stop.set()
+            thread.join()
+        assert not ray.is_initialized()
+        patience = time.monotonic() + 20
+        while (left := marked("suite")) and time.monotonic() < patience:
+            time.sleep(0.5)
+        ended = [directory.summary(run) and results(directory.run_path(run)) for run in runs]
+        same = sum(found == expected[run.id] for run, found in zip(runs, ended, strict=True))
+        drafts = [str(path) for path in directory.path.rglob(".*")]
+        found = {
+            "runs": len(runs), "same": same, "killed": dict(killed),
+            "lost": sum(one is not None and one.outcome == "lost" for one in events),
+            "failures": [directory.failure(run) for run in runs if directory.failure(run)],
+            "processes_left": list(left.values()), "drafts": drafts,
+            "scratch_left": sorted(os.listdir(tempfile.gettempdir())),
+        }  # fmt: skip
+        print(json.dumps(found), flush=True)
+        shutil.rmtree(directory.path)
+
+
+def _executed(path: Path, run: Run) -> str:
+    execute(path, run)
+    return ""
+
+
+def slope(samples: list[dict[str, Any]], part: str, what: str) -> dict[str, float]:
+    """Fit a line through what was noted after the first fifth; return it by the hour."""
+    known = [(one["hours"], one[part][what]) for one in samples if part in one]
+    known = [(x, y) for x, y in known if x >= 0.2 * known[-1][0]]
+    x, y = np.array(known).T
+    return {
+        "by_hour": round(float(np.polyfit(x, y, 1)[0]), 3),
+        "first": round(float(y[0]), 1),
+        "last": round(float(y[-1]), 1),
+        "most": round(float(y.max()), 1),
+    }
+
+
+def main(
+    minutes: float = 120.0,
+    seed: int = 0,
+    out: Path = Path("results/reliability/soak.json"),
+    part: str = "",
+    folder: Path = Path(),
+) -> None:
+    """Soak, print the slopes and write them.
+
+    Args:
+        minutes: How long.
+        seed: Chooses what is killed, and when.
+        out: Where the record goes.
+        part: Of the command's own processes.
+        folder: Of the command's own processes.
+    """
+    if part == "suite":
+        suites(folder, 60 * minutes, seed)
+        return
+    root = Path(tempfile.mkdtemp(prefix="soak"))  # short, because Ray's sockets are below it
+    corpus_data(root)
+    shared = set(os.listdir("/dev/shm"))
+    train = "train --env CartPole-v1 --online-steps 1000000000 --buffer-size 20000 --hidden 64"
+    words = {
+        "train": ["-m", "hyq", *train.split(), "--data", root / "data", "--out", root / "run"],
+        "suite": [
+            "-m", "benchmarks.soak", "--part", "suite", "--folder", root,
+            "--minutes", minutes - min(8, minutes / 2), "--seed", seed,
+        ],
+    }  # fmt: skip
+    parts: dict[str, subprocess.Popen[bytes]] = {}
+    for name, command in words.items():
+        (root / f"{name}.tmp").mkdir()
+        surroundings = {**os.environ, MARK: name, "TMPDIR": str(root / f"{name}.tmp")}
+        surroundings["RAY_TMPDIR"] = str(root)
+        with (root / f"{name}.log").open("wb") as log:
+            parts[name] = subprocess.Popen(
+                [sys.executable, *map(str, command)], env=surroundings,
+                stdout=log, stderr=subprocess.STDOUT,
+            )  # fmt: skip
+    began, samples = time.monotonic(), []
+    while time.monotonic() - began < 60 * minutes and parts["train"].poll() is None:
+        time.sleep(20)
+        one: dict[str, Any] = {"hours": (time.monotonic() - began) / 3600}
+        for name, process in parts.items():
+            try:
+                one[name] = usage(process.pid) | {"processes": len(marked(name))}
+            except OSError:
+                traceback.print_exc()
+        held = set(os.listdir("/dev/shm")) - shared
+        one["shared_memory"] = {"files": len(held)}
+        samples.append(one)
+        write_json(root / "samples.json", {"samples": samples})
+    parts["train"].send_signal(signal.SIGTERM)
+    ends = {name: process.wait(1200) for name, process in parts.items()}
+    rounds = [json.loads(line) for line in (root / "suite.log").read_text().splitlines()
+              if line.startswith('{"runs"')]  # fmt: skip
+    found = {
+        **circumstances(),
+        "command": ["python", "-m", "benchmarks.soak", *sys.argv[1:]],
+        "minutes": round((time.monotonic() - began) / 60, 1),
+        "train_steps": json.loads((root / "run" / "records.jsonl").read_text().splitlines()[-1])[
+            "online_steps"
+        ],
+        "exit_codes": ends,
+        "slopes": {
+            name: {what: slope(samples, name, what) for what in ("mb", "files", "processes")}
+            for name in parts
+        },
+        "shared_memory_left": sorted(set(os.listdir("/dev/shm")) - shared),
+        "processes_left": sorted({*marked("train").values(), *marked("suite").values()}),
+        "files_left": sorted(
+            [path.name for name in parts for path in (root / f"{name}.tmp").iterdir()]
+        ),
+        "suites": {
+            "rounds": len(rounds),
+            **{key: sum(one[key] for one in rounds) for key in ("runs", "same", "lost")},
+            "killed": dict(sum((Counter(one["killed"]) for one in rounds), Counter[str]())),
+            **{
+                key: [x for one in rounds for x in one[key]]
+                for key in ("failures", "processes_left", "drafts")
+            },
+        },
+        "samples": samples[:: max(1, len(samples) // 60)],
+    }
+    out.parent.mkdir(parents=True, exist_ok=True)
+    write_json(out, found)
+    print(json.dumps({key: value for key, value in found.items() if key != "samples"}, indent=2))
+    shutil.rmtree(root)
+
+
+if __name__ == "__main__":
+    tyro.cli(main)
