@@ -39,11 +39,12 @@ def make(
     search_seeds: tuple[int, ...] = SEARCH_SEEDS,
     target: int = 6500,
     budget: int = 450_000,
+    noise: float = 0.4,
 ) -> None:
     """Make the recordings of all three Montezuma datasets from nothing: search, play, hash.
 
-    Takes about an hour on one core for 100,000 transitions, and can be interrupted: episodes are
-    kept one by one in OUT.recording, and the same command continues from there.
+    Takes about half an hour on one core for 100,000 transitions, and can be interrupted: episodes
+    are kept one by one in OUT.recording, and the same command continues from there.
 
     Args:
         out: New directory for the recordings; make datasets of them with `render`.
@@ -52,18 +53,23 @@ def make(
         search_seeds: A path is searched with each of these seeds; the expert follows them in turn.
         target: Points at which a search ends.
         budget: Emulator steps after which a search fails.
+        noise: Chance that the expert does something random first, where it survives that; with 0
+            it plays one simple action in each state.
     """
     if size < 2:
         raise HyqError(f"size must be at least 2, got {size}")
     if target < 100 or not search_seeds:
         raise HyqError("give a search seed, and a target of at least the first key's 100 points")
+    if not 0 <= noise < 1:
+        raise HyqError(f"noise must be within [0, 1), got {noise}")
     check_free(out)
     work = out.with_name(f"{out.name}.recording")
     paths = [_path(work, chosen, target, budget) for chosen in search_seeds]
     routes = [Route(path) for path in paths]
     # Episodes along other paths, or with another seed, are kept apart.
-    recipe = "-".join(map(str, ("expert", seed, target, budget, *search_seeds)))
-    episodes = (episode for episode, _ in record_expert(routes, size, seed, work / recipe))
+    recipe = "-".join(map(str, ("expert", seed, noise, target, budget, *search_seeds)))
+    played = record_expert(routes, size, seed, work / recipe, noise)
+    episodes = (episode for episode, _ in played)
     expert = _recorded("expert", episodes, size)
     random = _recorded("random", record_random(size - size // 2, seed), size - size // 2)
     manifest = {
@@ -72,13 +78,14 @@ def make(
         "search_seeds": list(search_seeds),
         "target": target,
         "budget": budget,
+        "noise": noise,
     }
     with progress_bar("hashing the images", 3 * size) as update:
         save(finish(expert, random, manifest, lambda rows: update(advance=rows)), paths, out)
     show(recordings=out)
 
 
-def show(*, recordings: FilePath = SHIPPED) -> None:
+def show(*, recordings: FilePath = SHIPPED["montezuma"]) -> None:
     """Check recordings against their hash and print what the two policies did in them.
 
     Args:

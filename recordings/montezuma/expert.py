@@ -9,6 +9,9 @@ No agent could do this from images: the expert stands in for a trained agent as 
 good trajectories. Where the chosen action makes no difference (RIGHT with or without FIRE in
 mid-air, DOWN while standing) it takes the simplest of the equivalent ones, so that its actions are
 as much as possible a function of what is on the screen.
+
+With `noise` it stands in for an agent that samples its actions: now and then it does something else
+first, if imagined games survive that, and finds its way back. Nothing is simplified then.
 """
 
 from collections.abc import Iterator
@@ -19,7 +22,7 @@ import numpy as np
 from ale_py import ALEInterface
 
 from hyq.core.seeding import Streams
-from hyq.envs.montezuma import STEP_LIMIT, STICKINESS, emulator
+from hyq.envs.montezuma import ACTIONS, STEP_LIMIT, STICKINESS, emulator
 from hyq.experts.montezuma_data import Recording
 from recordings.montezuma import console as mr
 from recordings.montezuma.console import NOOP
@@ -47,14 +50,16 @@ LASER_SPELL = 34
 class MontezumaExpert:
     """Follows a route in a game with sticky actions; deterministic given its seed."""
 
-    def __init__(self, route: Route, seed: int, *, patience: int = 120) -> None:
+    def __init__(self, route: Route, seed: int, *, patience: int = 120, noise: float = 0.0) -> None:
         """Prepare for one episode.
 
         `patience` is how many steps may pass without progress before the expert does something
-        else than wait for it: look further, else walk about, else take any risk.
+        else than wait for it: look further, else walk about, else take any risk. `noise` is the
+        chance of a uniformly random action, where that is survived.
         """
         self._route = route
         self._patience = patience
+        self._noise = noise
         self._rng = Random(Streams(seed).integer("montezuma-expert"))
         self._imagine = Imagination(route, self._rng)
         self._shadow = emulator()
@@ -62,6 +67,7 @@ class MontezumaExpert:
         self._expected_progress = DEAD
         self._committed = 0
         self._on_track = False
+        self._looked = False
         self._lives = -1
         self._furthest = DEAD
         self._stalled = 0
@@ -73,8 +79,9 @@ class MontezumaExpert:
         if lives != self._lives or ram[mr.DYING]:
             self._plan, self._committed, self._lives = [], 0, lives
             self._furthest, self._stalled = DEAD, 0
+        deviates = self._noise > 0 and self._rng.random() < self._noise
         if ram[mr.DYING]:
-            return NOOP
+            return self._rng.randrange(ACTIONS) if deviates else NOOP
         progress, nearest = self._route.locate(ram, score)
         self._stalled += 1
         if progress >= self._furthest + 1.0:
@@ -86,7 +93,8 @@ class MontezumaExpert:
         if not self._keeps_plan(moment):
             self._plan, self._expected_progress = self._replan(moment)
             self._on_track = False
-        return self._execute(moment)
+        action = self._execute(moment)
+        return self._deviation(moment, action) if deviates else action
 
     def _keeps_plan(self, moment: Moment) -> bool:
         """Keep or prolong the present plan if possible; return False if another one is needed.
@@ -98,6 +106,11 @@ class MontezumaExpert:
         if self._committed > 0 and self._plan:
             self._committed -= 1
             return True
+        if self._looked and self._plan:
+            self._looked = False
+            return True
+        # A deviating expert is seldom where its plan foresaw; to look at every step would be slow.
+        self._looked = self._noise > 0 and len(self._plan) >= 6
         if len(self._plan) < 6 and self._stalled <= self._patience and self._joins_route(moment):
             return True
         return bool(self._plan) and (self._on_track or self._is_still_good(moment))
@@ -123,6 +136,8 @@ class MontezumaExpert:
         if not self._on_track:
             self._shadow.restoreState(moment.state)
         self._shadow.act(action)
+        if self._noise > 0:
+            return action
         next_action = self._plan[0] if self._plan else NOOP
         for simpler in (NOOP, mr.WITHOUT_FIRE.get(action, action)):
             if simpler == action:
@@ -130,6 +145,18 @@ class MontezumaExpert:
             if self._imagine.same(moment, action, simpler, next_action):
                 return simpler
         return action
+
+    def _deviation(self, moment: Moment, own: int) -> int:
+        """Return a random action in place of its own, if that is survived and loses little."""
+        other = self._rng.randrange(ACTIONS)
+        plan = [other, own, *self._plan]
+        seen = plan[:HORIZON]
+        forecast = self._imagine.forecast(moment, seen, 2, all_must_live=True)
+        enough = min(self._expected_progress, moment.progress + 0.45 * len(seen)) - 5.0
+        if forecast.deaths > 0 or forecast.progress < enough:
+            return own
+        self._plan, self._looked, self._on_track = plan[1:], True, False
+        return other
 
     def _replan(self, moment: Moment) -> tuple[Plan, float]:
         """The route does not work from here: try ever more special plans."""
@@ -280,14 +307,19 @@ def _merit(item: tuple[Forecast, Plan]) -> float:
 
 
 def play_episode(
-    route: Route, game_seed: int, expert_seed: int, limit: int = STEP_LIMIT
+    route: Route,
+    game_seed: int,
+    expert_seed: int,
+    limit: int = STEP_LIMIT,
+    *,
+    noise: float = 0.0,
 ) -> tuple[Recording, int]:
     """Let the expert play one game until its route's score, game over or `limit` steps.
 
     Returns the episode and its score.
     """
     game = emulator(game_seed, stickiness=STICKINESS)
-    expert = MontezumaExpert(route, expert_seed)
+    expert = MontezumaExpert(route, expert_seed, noise=noise)
     actions: Plan = []
     score = 0
     while score < route.score and not game.game_over() and len(actions) < limit:

@@ -29,7 +29,7 @@ from recordings.montezuma.search import Path
 
 
 def record_expert(
-    routes: Sequence[Route], size: int, seed: int, directory: FilePath
+    routes: Sequence[Route], size: int, seed: int, directory: FilePath, noise: float = 0.0
 ) -> Iterator[tuple[Recording, int]]:
     """Record expert episodes until they have `size` transitions, one small file each.
 
@@ -43,7 +43,8 @@ def record_expert(
         if not path.exists():
             game_seed = streams.integer("montezuma-data", "game", index)
             expert_seed = streams.integer("montezuma-data", "expert", index)
-            played, score = play_episode(routes[index % len(routes)], game_seed, expert_seed)
+            route = routes[index % len(routes)]
+            played, score = play_episode(route, game_seed, expert_seed, noise=noise)
             kept = {"seed": np.array(played.seed), "score": np.array(score)}
             save_arrays(path, {"actions": played.actions, **kept})
         arrays = load_arrays(path)
@@ -101,7 +102,7 @@ def save(made: Recordings, paths: Sequence[Path], directory: FilePath) -> None:
         write_json(draft / "manifest.json", {"format": FORMAT, **made.manifest, **digest})
 
 
-def recorded_paths(directory: FilePath = SHIPPED) -> list[Path]:
+def recorded_paths(directory: FilePath = SHIPPED["montezuma"]) -> list[Path]:
     """Read the paths that the expert of some recordings followed."""
     with np.load(directory / "recordings.npz", allow_pickle=False) as arrays:
         return list(map(Path, unpack(arrays, "path"), arrays["path_score"].tolist()))

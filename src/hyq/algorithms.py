@@ -82,7 +82,6 @@ CPU_MONTEZUMA: dict[str, Any] = {
     "adam_epsilon": 1e-6,
     "n_step": 10,
     "n_step_offline": 60,
-    "cql_weight": "0:1, 1e6:0",
     "importance": "0:0.4, 2e6:1",
     "reward": "signed-log",
     "buffer_size": 400_000,
@@ -113,7 +112,7 @@ PRESETS: dict[str, dict[str, Any]] = {
 }
 """Named settings. paper-montezuma: the paper's table for Montezuma's Revenge, and the released
 schedules where the table gives only ranges. cpu-montezuma: for the same game on two cores, a small
-network on small images, longer returns, and a CQL penalty that wanes. paper-small-montezuma: the
+network on small images and longer returns. paper-small-montezuma: the
 paper's table with a small network on small images, and as many rows for a step in larger
 minibatches."""
 
@@ -174,6 +173,12 @@ class Algorithm:
 _DISCRETE: dict[str, Algorithm] = {
     "hyq": Algorithm(
         "Hy-Q: Q-learning on offline data and its own experience together", HyQ, HyQConfig
+    ),
+    "hyq+cql": Algorithm(
+        "Hy-Q with CQL's penalty on offline rows, which wanes over a million steps",
+        HyQ,
+        HyQConfig,
+        defaults={"cql_weight": "0:1, 1e6:0"},
     ),
     "dqn": Algorithm(
         "Q-learning without offline data, which may be given to scale its inputs by",

@@ -1,5 +1,6 @@
 """The Montezuma suite: what it compares, what it records besides its runs, and its one command."""
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -13,32 +14,46 @@ from hyq.experts.montezuma_data import Recording, Recordings, journey
 from hyq.runs.launch import Event, SuiteDirectory, execute
 from hyq.runs.montezuma_suite import DATASETS, VIDEOS, read_datasets, write_datasets
 from hyq.runs.spec import RunSpec
-from hyq.runs.suites import Run, Suite, montezuma_suite
+from hyq.runs.suites import Run, Suite, montezuma_suite, montezuma_tuning_suite
 from hyq.runs.video import Video
 
 SUITE = montezuma_suite(20_000)
 
 
 def test_the_suite_is_what_is_compared() -> None:
-    assert {(run.algorithm, run.data) for run in SUITE.runs} == {
-        *(
-            (m, f"montezuma/{d}")
-            for m in ("hyq", "dqfd", "cql", "bc")
-            for d in ("easy", "medium", "hard")
-        ),
-        ("rnd", None),
+    assert Counter((run.algorithm, run.data) for run in SUITE.runs) == {
+        **{(m, "montezuma/hard"): 5 for m in ("hyq", "dqfd", "hyq+cql")},
+        **{(m, "montezuma/hard"): 3 for m in ("bc", "cql")},
+        **{
+            (m, f"montezuma/{d}"): 3
+            for m in ("hyq", "dqfd", "bc", "cql")
+            for d in ("easy", "medium")
+        },
+        ("rnd", None): 3,
     }
-    seeds = [
-        run.seed for run in SUITE.runs if (run.algorithm, run.data) == ("hyq", "montezuma/hard")
-    ]
-    assert seeds == [100, 101, 102]
+    tuned_on = {run.seed for run in montezuma_tuning_suite("full").runs}
+    assert not tuned_on & {run.seed for run in SUITE.runs}
     for run in montezuma_suite(3_000_000).runs:
         assert isinstance(run, RunSpec)
         assert run.env_parameters["step_limit"] == 2000
-        if run.algorithm in ("hyq", "dqfd"):
-            settings = run.configs.encoded()
-            reports = settings["online_steps"] // settings["report_every"]
-            assert reports // run.evaluate_every == 5
+        settings = run.configs.encoded()
+        if run.algorithm != "rnd":
+            counted = settings.get("updates") or settings["online_steps"]
+            assert counted // settings["report_every"] == run.evaluate_every
+
+
+def test_every_algorithm_gets_as_many_trials_of_one_length() -> None:
+    runs = montezuma_tuning_suite("full").runs
+    assert set(Counter(run.algorithm for run in runs).values()) == {4}
+    updates = set()
+    for run in runs:
+        assert isinstance(run, RunSpec)
+        every = run.configs.encoded()
+        acted = every.get("online_steps", 0) // every.get("update_every", 1)
+        updates.add(every.get("updates") or every["pretraining"] + acted)
+    assert len(updates) == 1
+    plain = [run.configs.encoded()["cql_weight"] for run in runs if run.algorithm == "hyq"]
+    assert plain == [0.0] * 4, "plain Hy-Q has no penalty"
 
 
 def launch_here(directory: SuiteDirectory, todo: Sequence[Run], _: object) -> Iterator[Event]:

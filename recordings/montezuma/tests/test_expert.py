@@ -3,7 +3,7 @@ import pytest
 
 from hyq.core.errors import HyqError
 from hyq.envs.montezuma import STICKINESS, emulator
-from hyq.experts.montezuma_data import Recordings, journey
+from hyq.experts.montezuma_data import SHIPPED, Recordings, journey
 from recordings.montezuma.expert import play_episode
 from recordings.montezuma.planning import Route
 from recordings.montezuma.record import recorded_paths
@@ -36,9 +36,22 @@ def test_the_expert_is_deterministic_and_makes_progress(route: Route) -> None:
 
 def test_recorded_episodes_reach_the_score_of_their_route() -> None:
     first, second = recorded_paths()
-    expert = Recordings.load().expert[:3]
+    expert = Recordings.load(SHIPPED["montezuma-planner"]).expert[:3]
     for recording, path in zip(expert, (first, second, first), strict=True):
         assert journey(recording)[0] == path.score >= 6500
+
+
+def test_a_noisy_expert_does_other_things_and_still_gets_on(route: Route) -> None:
+    planned, _ = play_episode(route, game_seed=3, expert_seed=4, limit=80)
+    noisy, score = play_episode(route, game_seed=3, expert_seed=4, limit=80, noise=0.4)
+    again, _ = play_episode(route, game_seed=3, expert_seed=4, limit=80, noise=0.4)
+    np.testing.assert_array_equal(noisy.actions, again.actions)
+    kinds = [len(set(one.actions.tolist())) for one in (planned, noisy)]
+    assert kinds[1] >= 2 * kinds[0], "it tries actions that no plan holds"
+    game = emulator(3, stickiness=STICKINESS)
+    assert sum(game.act(action) for action in noisy.actions.tolist()) == score
+    assert game.lives() == emulator(3).lives()
+    assert route.locate(game.getRAM(), score)[0] > 20
 
 
 def test_the_expert_plays_a_route_to_its_end() -> None:

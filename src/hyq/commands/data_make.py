@@ -15,7 +15,7 @@ from hyq.data.minari import export_minari
 from hyq.envs.combination_lock import Emission, LockSpec
 from hyq.envs.montezuma import SIDE
 from hyq.experts.lock import LockData, lock_dataset
-from hyq.experts.montezuma_data import MontezumaData, load
+from hyq.experts.montezuma_data import load
 from hyq.runs.named_data import make_scripted
 
 console = Terminal()
@@ -67,13 +67,13 @@ def data_make_lock(
     data_show(out)
 
 
-def data_export_montezuma(kind: MontezumaData, *, dataset_id: str) -> None:
+def data_export_montezuma(name: str, *, dataset_id: str) -> None:
     """Export one of the shipped datasets to Minari, without loss.
 
     Args:
-        kind: easy (expert only), medium (80 % expert) or hard (half expert, half random).
+        name: Such as montezuma/hard: see 'hyq data list'.
         dataset_id: Its name in Minari, such as hyq/montezuma-hard-v0.
     """
     images = gym.spaces.Box(0, 255, (SIDE, SIDE), np.uint8)
-    export_minari(load(f"montezuma/{kind}"), dataset_id, images, gym.spaces.Discrete(18))
+    export_minari(load(name), dataset_id, images, gym.spaces.Discrete(18))
     console.print(f"exported: minari.load_dataset({dataset_id!r})")

@@ -48,7 +48,8 @@ Options = tyro.conf.OmitArgPrefixes[Launch]
 
 def reproduce(
     suite: Annotated[
-        Literal["start", "lock", "briee", "deep", "coverage", "continuous"], tyro.conf.Positional
+        Literal["start", "lock", "briee", "deep", "coverage", "continuous", "montezuma-tuning"],
+        tyro.conf.Positional,
     ],
     how: Options,
     *,
@@ -62,6 +63,7 @@ def reproduce(
             deep: deep Hy-Q and the baselines on MountainCar, Acrobot and a key-door maze.
             coverage: how soon deep Hy-Q learns from each dataset of Montezuma's Revenge.
             continuous: Hy-SAC and the baselines on sparse tasks of robots and mazes.
+            montezuma-tuning: four settings of each algorithm for Montezuma's Revenge.
         how: Where and how to run.
         preset: full has three or five replicates; quick takes minutes.
     """

@@ -4,6 +4,10 @@
 * *medium*: 80 % expert, 20 % of a uniformly random policy;
 * *hard*: half and half.
 
+There are two experts. That of `montezuma/...` often does something else than it planned and finds
+its way back, as a policy that samples its actions does; that of `montezuma-planner/...` shows one
+simple action in each state.
+
 An emulator's seed and the actions taken say everything about an episode, so the package ships no
 images: `load("montezuma/hard")` plays the recordings again, checks the result against the SHA-256
 of what was recorded, and keeps it in a cache. How they were recorded: recordings/montezuma, beside
@@ -16,7 +20,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import ale_py
 import numpy as np
@@ -33,7 +37,15 @@ from hyq.envs.montezuma import ROOM, SIDE, STICKINESS, Montezuma, emulator
 MontezumaData = Literal["easy", "medium", "hard"]
 EXPERT_PERCENT: dict[MontezumaData, int] = {"easy": 100, "medium": 80, "hard": 50}
 FORMAT = "hyq-recordings-1"
-SHIPPED = Path(__file__).with_name("montezuma_recordings")
+_RECORDINGS = Path(__file__).with_name("montezuma_recordings")
+SHIPPED = {
+    "montezuma": _RECORDINGS / "noisy",
+    "montezuma-planner": _RECORDINGS / "planner",
+}
+"""Recordings by the name that their datasets begin with."""
+SIZE = 100_000
+"""Transitions in each dataset that ships."""
+DATASETS = [f"{name}/{kind}" for name in SHIPPED for kind in EXPERT_PERCENT]
 
 Count = Callable[[int], None]
 """Receives how many transitions were just done."""
@@ -91,8 +103,8 @@ class Recordings:
         return dataset
 
     @classmethod
-    def load(cls, directory: Path = SHIPPED) -> "Recordings":
-        """Read recordings, by default those that ship with the package."""
+    def load(cls, directory: Path = SHIPPED["montezuma"]) -> "Recordings":
+        """Read recordings, by default those of the datasets `montezuma/...`."""
         manifest = read_json(directory / "manifest.json")
         if manifest.get("format") != FORMAT:
             raise HyqError(f"{directory} does not hold {FORMAT} recordings")
@@ -120,17 +132,16 @@ def add_to_hash(total: "hashlib._Hash", episode: Episode) -> None:
         total.update(np.ascontiguousarray(column, dtype=dtype).tobytes())
 
 
-def load(name: str, recordings: Path = SHIPPED, cache: Path | None = None) -> Dataset:
-    """Return `montezuma/easy`, `montezuma/medium` or `montezuma/hard`, rendered on first use.
+def load(name: str, recordings: Path | None = None, cache: Path | None = None) -> Dataset:
+    """Return one of the `DATASETS` by name, such as `montezuma/hard`, rendered on first use.
 
     Rendering takes a minute or two; the result is kept in `cache`, by default the directory that
     the variable HYQ_CACHE names, or else `~/.cache/hyq`.
     """
-    kinds = {f"montezuma/{kind}": kind for kind in EXPERT_PERCENT}
-    if name not in kinds:
-        raise HyqError(f"no dataset {name!r}: choose from {', '.join(kinds)}")
-    kind = kinds[name]
-    source = Recordings.load(recordings)
+    if name not in DATASETS:
+        raise HyqError(f"no dataset {name!r}: choose from {', '.join(DATASETS)}")
+    group, _, kind = name.partition("/")
+    source = Recordings.load(recordings or SHIPPED[group])
     digest = source.manifest["sha256"][kind]
     # With the format in its name, so that what an earlier version kept is not taken for this one's.
     place = (cache or cache_directory()) / "montezuma" / f"{kind}-{digest[:16]}-{DATASET_FORMAT}"
@@ -140,7 +151,9 @@ def load(name: str, recordings: Path = SHIPPED, cache: Path | None = None) -> Da
             with locked(place.with_name(f".{place.name}.lock")):
                 # Another process may have rendered it while this one waited.
                 if not place.exists():
-                    _keep(source.render(kind, partial(bar.advance, task)), place)
+                    _keep(
+                        source.render(cast(MontezumaData, kind), partial(bar.advance, task)), place
+                    )
     return Dataset.load(place)
 
 

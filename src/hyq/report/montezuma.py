@@ -18,7 +18,7 @@ from hyq.report.video import CLIP, STRIP, draw_rooms, draw_video, video_title
 from hyq.runs.montezuma_suite import read_datasets, read_video, video_place
 from hyq.runs.video import EpisodeFacts, Video
 
-ALGORITHMS = ("hyq", "dqfd", "rnd", "cql", "bc")
+ALGORITHMS = ("hyq", "hyq+cql", "dqfd", "rnd", "cql", "bc")
 """In the order of the table and the legend."""
 DATA = {
     "montezuma/easy": ("easy: all of the expert's", "#7fb2c4"),

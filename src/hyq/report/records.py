@@ -15,6 +15,7 @@ Item = TypeVar("Item")
 Key = TypeVar("Key")
 ALGORITHMS = {
     "hyq": ("Hy-Q", "#1f6f8b"),
+    "hyq+cql": ("Hy-Q + CQL penalty", "#b8860b"),
     "bc": ("BC", "#8d99ae"),
     "cql": ("CQL", "#e09f3e"),
     "offline-fqi": ("FQI, offline only", "#6a994e"),

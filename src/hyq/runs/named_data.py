@@ -14,7 +14,6 @@ from hyq.data.importing.assemble import Named, import_tables
 from hyq.data.importing.order import Rules
 from hyq.data.minari import import_minari, is_minari
 from hyq.experts import montezuma_data
-from hyq.experts.montezuma_data import EXPERT_PERCENT
 from hyq.experts.scripted import PROBLEMS, scripted_dataset
 
 RANDOM_SHARES = {"expert": 0.0, "random20": 0.2, "half": 0.5, "random80": 0.8}
@@ -38,9 +37,8 @@ def described_names() -> dict[str, About]:
         for name, problem in PROBLEMS.items()
         for quality in RANDOM_SHARES
     }
-    size = int(read_json(montezuma_data.SHIPPED / "manifest.json")["size"])
-    recorded = About("hyq/Montezuma-v0", size)
-    return scripted | {f"montezuma/{kind}": recorded for kind in EXPERT_PERCENT}
+    recorded = About("hyq/Montezuma-v0", montezuma_data.SIZE)
+    return scripted | dict.fromkeys(montezuma_data.DATASETS, recorded)
 
 
 @contextmanager
@@ -112,7 +110,7 @@ def _named(name: str, seed: int) -> Dataset | None:
     problem, _, quality = name.partition("/")
     if problem in PROBLEMS and quality in RANDOM_SHARES:
         return make_scripted(name, seed)
-    if problem == "montezuma" and quality in EXPERT_PERCENT:
+    if name in montezuma_data.DATASETS:
         return montezuma_data.load(name)
     path = Path(name)
     if (path / "manifest.json").exists():
