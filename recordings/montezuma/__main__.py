@@ -40,6 +40,7 @@ def make(
     target: int = 6500,
     budget: int = 450_000,
     noise: float = 0.4,
+    skip: tuple[int, ...] = (),
 ) -> None:
     """Make the recordings of all three Montezuma datasets from nothing: search, play, hash.
 
@@ -55,6 +56,7 @@ def make(
         budget: Emulator steps after which a search fails.
         noise: Chance that the expert does something random first, where it survives that; with 0
             it plays one simple action in each state.
+        skip: Numbers of episodes to leave out, where the expert searches for too long.
     """
     if size < 2:
         raise HyqError(f"size must be at least 2, got {size}")
@@ -68,7 +70,7 @@ def make(
     routes = [Route(path) for path in paths]
     # Episodes along other paths, or with another seed, are kept apart.
     recipe = "-".join(map(str, ("expert", seed, noise, target, budget, *search_seeds)))
-    played = record_expert(routes, size, seed, work / recipe, noise)
+    played = record_expert(routes, size, seed, work / recipe, noise, skip)
     episodes = (episode for episode, _ in played)
     expert = _recorded("expert", episodes, size)
     random = _recorded("random", record_random(size - size // 2, seed), size - size // 2)
@@ -79,6 +81,7 @@ def make(
         "target": target,
         "budget": budget,
         "noise": noise,
+        "skip": list(skip),
     }
     with progress_bar("hashing the images", 3 * size) as update:
         save(finish(expert, random, manifest, lambda rows: update(advance=rows)), paths, out)

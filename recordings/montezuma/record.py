@@ -1,7 +1,8 @@
 """Recording episodes of the expert and of random play, and writing them as hyq ships them."""
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from itertools import count
 from pathlib import Path as FilePath
 from typing import Any
 
@@ -29,16 +30,26 @@ from recordings.montezuma.search import Path
 
 
 def record_expert(
-    routes: Sequence[Route], size: int, seed: int, directory: FilePath, noise: float = 0.0
+    routes: Sequence[Route],
+    size: int,
+    seed: int,
+    directory: FilePath,
+    noise: float = 0.0,
+    skip: Collection[int] = (),
 ) -> Iterator[tuple[Recording, int]]:
     """Record expert episodes until they have `size` transitions, one small file each.
 
     Yields each with its score. Episode i depends on the seed and on i alone, so a recording that
-    was interrupted resumes where it stopped. The routes take turns.
+    was interrupted resumes where it stopped. The routes take turns. Episodes to `skip` are left
+    out: there are some in which the expert searches for very long.
     """
     directory.mkdir(parents=True, exist_ok=True)
-    streams, transitions, index = Streams(seed), 0, 0
-    while transitions < size:
+    streams, transitions = Streams(seed), 0
+    for index in count():
+        if transitions >= size:
+            return
+        if index in skip:
+            continue
         path = directory / f"{index:05d}.safetensors"
         if not path.exists():
             game_seed = streams.integer("montezuma-data", "game", index)
@@ -51,7 +62,6 @@ def record_expert(
         recording = Recording(int(arrays["seed"]), arrays["actions"])
         yield recording, int(arrays["score"])
         transitions += len(recording.actions)
-        index += 1
 
 
 def record_random(size: int, seed: int) -> Iterator[Recording]:
