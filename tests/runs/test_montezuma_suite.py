@@ -10,7 +10,7 @@ import hyq.commands.suites
 import hyq.runs.montezuma_suite
 from hyq.cli import main
 from hyq.core.files import write_json
-from hyq.experts.montezuma_data import Recording, Recordings, journey
+from hyq.experts.montezuma_data import SHIPPED, Recording, Recordings, journey
 from hyq.runs.launch import Event, SuiteDirectory, execute
 from hyq.runs.montezuma_suite import DATASETS, VIDEOS, read_datasets, write_datasets
 from hyq.runs.spec import RunSpec
@@ -92,7 +92,7 @@ def test_one_command_runs_records_videos_and_reports(
 
 
 def test_a_journey_is_how_far_a_recording_came() -> None:
-    recording = Recordings.load().expert[0]
+    recording = Recordings.load(SHIPPED["montezuma-planner"]).expert[0]
     start = Recording(recording.seed, recording.actions[:290])
     assert journey(start) == (400, 290, (1, 2, 6))
 
@@ -100,7 +100,7 @@ def test_a_journey_is_how_far_a_recording_came() -> None:
 def test_the_datasets_are_played_once_and_written_down(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shipped = Recordings.load()
+    shipped = Recordings.load(SHIPPED["montezuma-planner"])
     expert = [
         Recording(one.seed, one.actions[:n])
         for one, n in zip(shipped.expert, (290, 40), strict=False)

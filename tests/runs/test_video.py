@@ -16,7 +16,7 @@ from hyq.cli import main
 from hyq.core.errors import HyqError
 from hyq.core.seeding import torch_seed
 from hyq.core.types import Array
-from hyq.experts.montezuma_data import Recordings
+from hyq.experts.montezuma_data import SHIPPED, Recordings
 from hyq.networks import Encoder, input_scaling
 from hyq.policy import Policy
 from hyq.runs import runner
@@ -42,7 +42,7 @@ THREE = gym.spaces.Discrete(3, start=5)
 
 def expert_video(steps: int = 120) -> Video:
     """Return a video of the shipped expert's beginning: the first key is worth 100 points."""
-    recording = Recordings.load().expert[0]
+    recording = Recordings.load(SHIPPED["montezuma-planner"]).expert[0]
     environment = Environment("hyq/Montezuma-v0", (), {"num_threads": 1})
     about = {"policy": "best", "algorithm": "hyq", "data": "montezuma/hard", "seed": 100}
     episode = EpisodeResult(recording.seed, 100.0, steps, (1,))
