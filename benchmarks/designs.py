@@ -5,7 +5,8 @@
 Times the update of full deep Hy-Q (double, dueling, priorities, batch 32, 84x84x4) on one drawn
 minibatch, interleaved in rounds: on one thread; on PyTorch's own two threads, which share single
 operations; on two shards of the minibatch, a thread each, as `threads=2` has it. On one thread the
-parts of the update are timed too: they say what any design has to share.
+parts of the update are timed too, and a profile counts the time of PyTorch's operations: they say
+what any design has to share.
 """
 
 import os
@@ -22,6 +23,7 @@ from typing import Any
 import torch
 import tyro
 from rich.console import Console
+from torch.profiler import ProfilerActivity, profile
 
 from benchmarks.deep import environments, random_data, settings
 from hyq.agents.base import GradientStep
@@ -96,6 +98,18 @@ def parts(agent: HyQ, batch: Batch, repeats: int) -> dict[str, float]:
     return found | {"Adam": milliseconds(adam.step, repeats)}
 
 
+def operations(agent: HyQ, batch: Batch, repeats: int, most: int = 8) -> dict[str, float]:
+    """Return the milliseconds of an update on one thread that the costliest operations take."""
+    torch.set_num_threads(1)
+    with profile(activities=[ProfilerActivity.CPU]) as found:
+        for _ in range(repeats):
+            agent.update(batch, 0)
+    spent = {each.key: each.self_cpu_time_total / 1000 / repeats for each in found.key_averages()}
+    costliest = sorted(spent, key=lambda name: -spent[name])[:most]
+    rest = sum(spent.values()) - sum(spent[name] for name in costliest)
+    return {name: spent[name] for name in costliest} | {"all others": rest}
+
+
 def main(
     rounds: int = 5,
     repeats: int = 20,
@@ -115,13 +129,19 @@ def main(
         made, batch = agents(precision)
         times: dict[str, list[float]] = {name: [] for name in DESIGNS}
         for _ in range(rounds):
-            for name, (_, operations) in DESIGNS.items():
-                torch.set_num_threads(operations)
+            for name, (_, count) in DESIGNS.items():
+                torch.set_num_threads(count)
                 times[name].append(milliseconds(partial(made[name].update, batch, 0), repeats))
         medians = {name: statistics.median(found) for name, found in times.items()}
         pieces = parts(made["one thread"], batch, repeats)
-        results[precision] = {"update_ms": medians, "rounds": times, "parts_ms": pieces}
-        for name, value in (medians | pieces).items():
+        costs = operations(made["one thread"], batch, repeats)
+        results[precision] = {
+            "update_ms": medians,
+            "rounds": times,
+            "parts_ms": pieces,
+            "operations_ms": costs,
+        }
+        for name, value in (medians | pieces | costs).items():
             console.print(f"{precision}, {name}: {value:.1f} ms")
     if out is not None:
         write_json(out, {**results, **circumstances()})
