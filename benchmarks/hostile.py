@@ -29,6 +29,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+import gymnasium as gym
 import numpy as np
 import torch
 import tyro
@@ -168,14 +169,19 @@ def arm_spec(data: Path) -> RunSpec:
     )
 
 
-def corpus_data(root: Path) -> None:
-    """Write a small dataset for CartPole."""
-    rng = np.random.default_rng(0)
-    seen = rng.uniform(-0.1, 0.1, (200, 4)).astype(np.float32)
-    end = np.arange(200) % 20 == 19
-    Dataset.from_arrays(
-        seen, rng.integers(2, size=200), np.ones(200), -seen, end, provenance={"made": "here"}
-    ).save(root / "data")
+def corpus_data(root: Path, episodes: int = 10) -> None:
+    """Write a small dataset for CartPole, of random actions."""
+    rng, env = np.random.default_rng(0), gym.make("CartPole-v1")
+    rows: list[tuple[Any, ...]] = []
+    for episode in range(episodes):
+        seen, ended = env.reset(seed=episode)[0], False
+        while not ended:
+            action = rng.integers(2)
+            after, reward, ended, _, _ = env.step(action)
+            rows.append((seen, action, reward, after, ended))
+            seen = after
+    columns = [np.array(column) for column in zip(*rows, strict=True)]
+    Dataset.from_arrays(*columns, provenance={"made": "here"}).save(root / "data")
 
 
 def corpus(root: Path) -> list[Item]:

@@ -14,7 +14,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -68,6 +68,8 @@ class RunDirectory:
     """A run on disk."""
 
     path: Path
+    _written: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
+    """What this process last appended to: the file's size, its iterations, its chain's end."""
 
     @classmethod
     def create(cls, path: Path, manifest: Mapping[str, Any]) -> "RunDirectory":
@@ -177,9 +179,16 @@ class RunDirectory:
 
     def append(self, row: Mapping[str, Any]) -> None:
         """Record one iteration, unless a run that was killed right after had recorded it."""
-        rows, head = self._read()
-        if all(row["iteration"] != earlier["iteration"] for earlier in rows):
-            append_line(self.path / RECORDS, chained(head, row)[1])
+        path, known = self.path / RECORDS, self._written
+        size = path.stat().st_size if path.exists() else 0
+        if known.get("size") != size:  # otherwise long runs would read it all for every record
+            rows, head = self._read()
+            known |= {"done": {row["iteration"] for row in rows}, "head": head, "size": size}
+        if row["iteration"] not in known["done"]:
+            head, line = chained(known["head"], row)
+            append_line(path, line)
+            known["done"].add(row["iteration"])
+            known |= {"head": head, "size": path.stat().st_size}
 
     def check_recorded(self, iteration: int) -> None:
         """Raise where records are missing that a checkpoint was saved after."""
