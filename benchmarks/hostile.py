@@ -180,8 +180,9 @@ def corpus_data(root: Path, episodes: int = 10) -> None:
             after, reward, ended, _, _ = env.step(action)
             rows.append((seen, action, reward, after, ended))
             seen = after
-    columns = [np.array(column) for column in zip(*rows, strict=True)]
-    Dataset.from_arrays(*columns, provenance={"made": "here"}).save(root / "data")
+    seen, action, reward, after, ended = (np.array(column) for column in zip(*rows, strict=True))
+    found = Dataset.from_arrays(seen, action, reward, after, ended, provenance={"made": "here"})
+    found.save(root / "data")
 
 
 def corpus(root: Path) -> list[Item]:
