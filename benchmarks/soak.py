@@ -32,29 +32,13 @@ from typing import Any
 import numpy as np
 import tyro
 
-from benchmarks.hostile import LOCK, arm_spec, corpus_data, deep_spec, in_a_process, results
+from benchmarks.corpus import LOCK, arm_spec, corpus_data, deep_spec, results
+from benchmarks.kills import MARK, forked, left_of, marked, workers_on_ray
 from hyq.core.files import write_json
 from hyq.experts.scripted import scripted_dataset
 from hyq.runs.launch import SuiteDirectory, execute, launch, pending
 from hyq.runs.records import circumstances
 from hyq.runs.suites import Run, Suite
-
-MARK = "HYQ_SOAK"
-"""A variable by which every process of a part is known, whoever its parent is by now."""
-
-
-def marked(mark: str) -> dict[int, str]:
-    """Return the command lines of the living processes whose environment bears a mark."""
-    found = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit() and int(entry.name) != os.getpid():
-            try:
-                if f"{MARK}={mark}".encode() in (entry / "environ").read_bytes().split(b"\0"):
-                    words = (entry / "cmdline").read_bytes().replace(b"\0", b" ")
-                    found[int(entry.name)] = words.decode(errors="replace")
-            except OSError:  # it has ended meanwhile
-                continue
-    return found
 
 
 def usage(process: int) -> dict[str, float]:
@@ -82,14 +66,11 @@ def living() -> list[int]:
 def killer(stop: threading.Event, rng: random.Random, killed: Counter[str]) -> None:
     """Kill workers on Ray at random, one every few seconds."""
     while not stop.wait(rng.expovariate(1 / 8)):
-        workers = [p for p, words in marked("suite").items() if words.startswith("ray::execute")]
-        if workers:
+        if workers := workers_on_ray("suite"):
             number = rng.choice([signal.SIGKILL, signal.SIGTERM])
-            try:
-                os.kill(rng.choice(sorted(workers)), number)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(rng.choice(workers), number)
                 killed[number.name] += 1
-            except ProcessLookupError:
-                continue
 
 
 def suites(folder: Path, seconds: float, seed: int) -> None:
@@ -110,7 +91,7 @@ def suites(folder: Path, seconds: float, seed: int) -> None:
     expected = {}
     alone = SuiteDirectory.prepare(folder / "alone", suite)
     for run in runs:
-        print(json.dumps({"alone": in_a_process(partial(_executed, alone.path, run), 600)[0]}))
+        os.waitpid(forked(partial(execute, alone.path, run)), 0)
         expected[run.id] = results(alone.run_path(run))
     while time.monotonic() < deadline:
         directory = SuiteDirectory.prepare(folder / "round", suite)
@@ -128,9 +109,7 @@ def suites(folder: Path, seconds: float, seed: int) -> None:
             stop.set()
             thread.join()
         assert not ray.is_initialized()
-        patience = time.monotonic() + 20
-        while (left := marked("suite")) and time.monotonic() < patience:
-            time.sleep(0.5)
+        left = left_of("suite")
         ended = [results(directory.run_path(run)) if directory.summary(run) else "" for run in runs]
         same = sum(found == expected[run.id] for run, found in zip(runs, ended, strict=True))
         drafts = [str(path) for path in directory.path.rglob(".*")]
@@ -143,11 +122,6 @@ def suites(folder: Path, seconds: float, seed: int) -> None:
         }  # fmt: skip
         print(json.dumps(found), flush=True)
         shutil.rmtree(directory.path)
-
-
-def _executed(path: Path, run: Run) -> str:
-    execute(path, run)
-    return ""
 
 
 def slope(samples: list[dict[str, Any]], part: str, what: str) -> dict[str, float]:

@@ -232,7 +232,7 @@ def _disk_full_as_error(path: Path, *more: int) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             raise HyqError(f"no space left to write {path}: free some disk space") from None
         if error.errno in (
             errno.EACCES,
