@@ -28,7 +28,7 @@ from hyq.networks import (
     NetworkConfig,
     QNetwork,
 )
-from hyq.policy import Policy, plain_network
+from hyq.policy import DESCRIPTION, NEXT, WEIGHTS, Policy, plain_network
 
 VECTOR = gym.spaces.Box(-np.inf, np.inf, (2,), np.float32)
 PICTURE = gym.spaces.Box(0, 255, (84, 84), np.uint8)
@@ -135,6 +135,37 @@ def test_a_save_that_was_killed_half_way_is_made_good(tmp_path: Path) -> None:
         (tmp_path / name).write_bytes(b"half")
     vector_policy().save(tmp_path)
     assert Policy.load(tmp_path).observation_space == VECTOR
+
+
+@pytest.mark.parametrize("written", [1, 2])
+def test_a_policy_is_whole_at_any_moment_of_its_saving(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, written: int
+) -> None:
+    """Killed after the new weights, the old policy is there; after their description, the new."""
+    old, new = vector_policy(), vector_policy()
+    with torch.no_grad():
+        next(new.network.parameters()).add_(1)
+    old.save(tmp_path)
+
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        if written == 1:
+            patched.setattr("hyq.policy.write_json", killed)
+        else:
+            kept = Path.replace
+            patched.setattr(
+                Path, "replace", lambda old, new: (killed if old.name == NEXT else kept)(old, new)
+            )
+        with pytest.raises(KeyboardInterrupt):
+            new.save(tmp_path)
+    found, wanted = (
+        next(p.network.parameters()) for p in (Policy.load(tmp_path), (old, new)[written - 1])
+    )
+    assert torch.equal(found, wanted)
+    new.save(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {DESCRIPTION, WEIGHTS}
 
 
 def test_a_file_is_not_taken_for_a_directory(tmp_path: Path) -> None:

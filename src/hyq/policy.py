@@ -37,7 +37,8 @@ from hyq.networks import (
 )
 
 FORMAT = "hyq-policy-3"
-DESCRIPTION, WEIGHTS = "policy.json", "weights.safetensors"
+DESCRIPTION, WEIGHTS, NEXT = "policy.json", "weights.safetensors", "next.safetensors"
+"""A policy's files; the weights are named as the next ones until their description is there."""
 
 
 @dataclass(frozen=True)
@@ -139,9 +140,11 @@ class Policy:
             "preprocessing": asdict(self.preprocessing),
             "network": describe_network(self.network),
             "about": dict(self.about),
-            "weights": save_arrays(directory / WEIGHTS, state),
+            # A kill between the two files leaves the old pair whole, or the new one.
+            "weights": save_arrays(directory / NEXT, state),
         }
         write_json(directory / DESCRIPTION, description)
+        (directory / NEXT).replace(directory / WEIGHTS)
 
     @classmethod
     def load(cls, path: Path | str, network: NetworkFactory | None = None) -> "Policy":
@@ -161,7 +164,12 @@ class Policy:
             history = dict(about["about"])
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise HyqError(f"{directory / DESCRIPTION} is damaged: {error!r}") from None
-        arrays = load_arrays(directory / WEIGHTS, digest)
+        try:
+            arrays = load_arrays(directory / WEIGHTS, digest)
+        except HyqError:
+            if not (directory / NEXT).exists():
+                raise
+            arrays = load_arrays(directory / NEXT, digest)
         state = {name: torch.from_numpy(array) for name, array in arrays.items()}
         seen = Preprocessing(config, observation_space).space
         actions = Actions(action_space).space
@@ -384,7 +392,8 @@ def check_free_for_policy(directory: Path) -> None:
     others = [
         path.name
         for path in (directory.iterdir() if directory.exists() else ())
-        if path.name != WEIGHTS and not path.name.endswith(DRAFT)  # a save that was killed
+        # A save that was killed may have left these.
+        if path.name not in (WEIGHTS, NEXT) and not path.name.endswith(DRAFT)
     ]
     if others and not (directory / DESCRIPTION).exists():
         raise HyqError(f"{directory} holds something else: choose another directory")

@@ -1,17 +1,25 @@
 """Code that files name: nobody's runs unasked, one's own runs without a word."""
 
+import json
 import os
 import sys
 from itertools import islice
 from pathlib import Path
 
+import gymnasium as gym
+import numpy as np
 import pytest
 
 from hyq.cli import main
 from hyq.core.errors import HyqError
 from hyq.core.files import read_json, write_json
 from hyq.core.trust import check_trusted, sign
+from hyq.coverage.policy import save_policy
+from hyq.data.dataset import Dataset, Episode
+from hyq.data.minari import export_minari
+from hyq.fqi.tabular import TabularFunction
 from hyq.runs import runner
+from hyq.runs.named_data import load
 from hyq.runs.spec import RunSpec
 from hyq.runs.video import Video
 from tests.runs.test_video import expert_video
@@ -116,6 +124,68 @@ def test_installed_libraries_need_no_word_but_their_names_elsewhere_do(
     for name in ("os:system", "subprocess:Popen", "builtins:eval"):
         with pytest.raises(HyqError, match=f"would import {name}"):
             check_trusted([name], "run", None, trust=["another:Name"])
+
+
+def test_a_library_that_is_not_installed_is_not_taken_from_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Gymnasium registers environments of libraries that a run's directory may be named after."""
+    entry = "absent_library.envs:Env"
+    spec = gym.envs.registration.EnvSpec("Absent-v0", entry_point=entry)
+    monkeypatch.setitem(gym.registry, "Absent-v0", spec)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    check_trusted(["Absent-v0"], "run", None, trust=False)  # it cannot be imported
+    (tmp_path / "absent_library").mkdir()
+    with pytest.raises(HyqError, match="would import Absent-v0"):
+        check_trusted(["Absent-v0"], "run", None, trust=False)
+
+
+def test_a_dataset_s_environment_is_imported_only_where_it_is_named(
+    tmp_path: Path, evil: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = TabularFunction(np.zeros((4, 2)))
+    save_policy(tmp_path / "policy", [table] * 2)
+    states = np.array([0, 1, 0, 1])
+    dataset = Dataset.from_arrays(
+        states,
+        states,
+        np.ones(4),
+        states,
+        states,
+        timestep=states,
+        provenance={"environment": EVIL},
+    )
+    dataset.save(tmp_path / "data")
+    page = ["--page", str(tmp_path / "check.html")]
+    command = ["data", "check", str(tmp_path / "data"), "--policy", str(tmp_path / "policy"), *page]
+    assert main(command) == 2
+    assert f"give --env {EVIL}" in capsys.readouterr().err
+    assert not evil.exists()
+    main([*command, "--env", EVIL])
+    assert evil.exists()
+
+
+def test_a_minari_dataset_imports_no_environment_to_know_its_spaces(
+    tmp_path: Path, evil: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("minari")
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "minari"))
+    space = gym.spaces.Box(-1, 1, (2,))
+    episode = Episode(np.zeros((2, 2), np.float32), np.zeros(1, int), np.zeros(1), True)
+    export_minari(Dataset.of([episode], {}), "hyq/test-v0", space, gym.spaces.Discrete(2))
+    path = tmp_path / "minari" / "hyq" / "test-v0"
+    about = path / "data" / "metadata.json"
+    content = json.loads(about.read_text())
+    content["env_spec"] = gym.envs.registration.EnvSpec("X-v0", "evil_module:Env").to_json()
+    about.write_text(json.dumps(content))
+    assert len(load(path)) == 1  # nothing is made
+    del content["observation_space"]
+    about.write_text(json.dumps(content))
+    for name in (path, "hyq/test-v0"):
+        with pytest.raises(HyqError, match="would import evil_module:Env"):
+            load(name)
+    assert not evil.exists()
 
 
 def test_a_video_is_drawn_again_only_in_a_trusted_environment(tmp_path: Path) -> None:

@@ -243,6 +243,29 @@ def test_damaged_records_are_noticed(tmp_path: Path, damage: Any, finished: bool
         _ = RunDirectory.open(path).rows if finished else list(lock.resume(path))
 
 
+def test_a_first_record_without_its_link_is_noticed(tmp_path: Path) -> None:
+    list(islice(lock.start(SMALL, tmp_path / "run"), 1))
+    records = tmp_path / "run" / "records.jsonl"
+    records.write_text(records.read_text().replace('"chain"', '"chaim"'))
+    with pytest.raises(HyqError, match="damaged at line 1"):
+        _ = RunDirectory.open(tmp_path / "run").rows
+
+
+def test_a_record_does_not_read_those_before_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = RunDirectory.create(tmp_path / "run", {"experiment": "lock"})
+    run.append({"iteration": 1})
+    with monkeypatch.context() as patched:
+        patched.setattr("hyq.runs.records.read_bytes", lambda *_: pytest.fail("it was read"))
+        run.append({"iteration": 1})
+        run.append({"iteration": 2})
+    RunDirectory(run.path).append({"iteration": 3})  # as another process would
+    run.append({"iteration": 3})
+    run.append({"iteration": 4})
+    assert [row["iteration"] for row in RunDirectory(run.path).rows] == [1, 2, 3, 4]
+
+
 @pytest.mark.parametrize("name", ["records.jsonl", "checkpoint", "best"])
 def test_nothing_is_written_through_a_link(tmp_path: Path, name: str) -> None:
     path, outside = tmp_path / "run", tmp_path / "outside"

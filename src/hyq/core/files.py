@@ -145,9 +145,11 @@ def json_digest(content: Any) -> str:
 def append_line(path: Path, line: str) -> None:
     """Append one line; a fragment that a kill left at the end is cut off first."""
     with _disk_full_as_error(path), open(path, "a+b", opener=_not_a_link) as file:
-        file.seek(0)
-        whole = file.read().rfind(b"\n") + 1
-        file.truncate(whole)
+        whole = file.seek(0, os.SEEK_END)
+        if whole and os.pread(file.fileno(), 1, whole - 1) != b"\n":
+            file.seek(0)
+            whole = file.read().rfind(b"\n") + 1
+            file.truncate(whole)
         try:
             file.write(line.encode() + b"\n")
             file.flush()
@@ -230,7 +232,7 @@ def _disk_full_as_error(path: Path, *more: int) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             raise HyqError(f"no space left to write {path}: free some disk space") from None
         if error.errno in (
             errno.EACCES,

@@ -18,6 +18,8 @@ import sysconfig
 from collections.abc import Collection, Iterable
 from pathlib import Path
 
+import gymnasium as gym
+
 from hyq.core.errors import HyqError
 
 LIBRARIES = ("gymnasium", "gymnasium_robotics", "metaworld", "minigrid", "ogbench")
@@ -25,7 +27,13 @@ Trust = bool | Collection[str]
 """Whether all code that a file names may be imported, or which names may be."""
 
 
-def check_trusted(names: Iterable[str], source: object, signature: object, trust: Trust) -> None:
+def check_trusted(
+    names: Iterable[str],
+    source: object,
+    signature: object,
+    trust: Trust,
+    remedy: str = "say so with --trust (trust=True in Python)",
+) -> None:
     """Raise where a file names code that may be anybody's; `names` may be of no code at all."""
     foreign = _foreign(names)
     if trust is True or not foreign or (trust and set(foreign) <= set(trust)):
@@ -34,7 +42,7 @@ def check_trusted(names: Iterable[str], source: object, signature: object, trust
         return
     raise HyqError(
         f"{source} would import {', '.join(foreign)}, and was not made by you on this machine: "
-        "if you trust that code, say so with --trust (trust=True in Python)"
+        f"if you trust that code, {remedy}"
     )
 
 
@@ -43,12 +51,21 @@ def sign(names: Iterable[str]) -> str | None:
     foreign = _foreign(names)
     if not foreign or (key := _key()) is None:
         return None
-    placed = [[name, _origin(_module(name))] for name in foreign]
+    placed = [[name, _origin(_module(name) or _registered(name))] for name in foreign]
     return hmac.new(key, json.dumps(placed).encode(), hashlib.sha256).hexdigest()
 
 
 def _foreign(names: Iterable[str]) -> list[str]:
-    return sorted({name for name in names if _module(name) and not _is_library(_module(name))})
+    return sorted({name for name in names if not _is_known(name)})
+
+
+def _is_known(name: str) -> bool:
+    if module := _module(name):
+        return module == "hyq" or (module in LIBRARIES and _is_installed(module))
+    # Gymnasium registers environments of libraries that need not be installed: what is found in
+    # their place, the working directory for instance, is anybody's.
+    package = _registered(name)
+    return package in sys.modules or not _origin(package) or _is_installed(package)
 
 
 def _module(name: str) -> str:
@@ -57,12 +74,16 @@ def _module(name: str) -> str:
     return "minigrid" if rest.startswith("MiniGrid-") and not module else module.partition(".")[0]
 
 
-def _is_library(package: str) -> bool:
-    if package == "hyq":
-        return True
+def _registered(name: str) -> str:
+    """Return the package of the environment that Gymnasium knows by a name, if any."""
+    entry = getattr(gym.registry.get(name), "entry_point", None)
+    return entry.partition(":")[0].partition(".")[0] if isinstance(entry, str) else ""
+
+
+def _is_installed(package: str) -> bool:
     places = [Path(sysconfig.get_path(kind)) for kind in ("purelib", "platlib")]
     origin = Path(_origin(package))
-    return package in LIBRARIES and any(origin.is_relative_to(place) for place in places)
+    return any(origin.is_relative_to(place) for place in places)
 
 
 def _origin(package: str) -> str:

@@ -6,9 +6,10 @@ import gymnasium as gym
 import numpy as np
 
 import hyq.envs  # noqa: F401  (registers the environments that datasets name)
-from hyq.core.errors import HyqError
+from hyq.core.errors import HyqError, in_one_line
 from hyq.core.seeding import Streams
 from hyq.core.settings import check_range
+from hyq.core.trust import check_trusted
 from hyq.core.types import Transitions
 from hyq.data.columns import described
 from hyq.data.dataset import Dataset
@@ -46,13 +47,15 @@ def play_in(policy: GreedyPolicy, dataset: Dataset, env: str | None, episodes: i
     own: Any = dataset.provenance.get("environment")
     if env is None and own is None:
         raise HyqError("the dataset does not say its environment: name it with --env")
-    name, parameters = env or own, {}
+    name, parameters = str(env or own), {}
+    if env is None:
+        check_trusted([name], "the dataset", None, False, f"give --env {name}")
     if name == own:
-        parameters = dict(dataset.provenance.get("parameters", {}))
+        parameters = dataset.provenance.get("parameters", {})
     try:
         made = gym.make_vec(name, num_envs=episodes, **parameters)
-    except (gym.error.Error, TypeError, ModuleNotFoundError) as error:
-        raise HyqError(f"cannot make environment {name!r}: {error}") from None
+    except Exception as error:  # what a file says may break an environment in any way
+        raise HyqError(f"cannot make environment {name!r}: {in_one_line(error)}") from None
     found = played_by_step(policy, made, Streams(0).integer("visits"))
     if described(found.observation) != described(dataset.observation):
         raise HyqError(

@@ -13,7 +13,9 @@ import gymnasium as gym
 import numpy as np
 
 from hyq.core.errors import HyqError
+from hyq.core.files import MOST_JSON, parse_json, read_bytes
 from hyq.core.trees import tree_map, without_tuples
+from hyq.core.trust import check_trusted
 from hyq.core.types import Array
 from hyq.data.columns import over_columns
 from hyq.data.dataset import Dataset, Episode
@@ -84,11 +86,14 @@ def is_minari(name: str) -> bool:
 def import_minari(source: Any) -> Dataset:
     """Read a Minari dataset, by its id, its directory or as it was loaded; infos are left out."""
     import minari  # noqa: PLC0415
+    from minari.storage import get_dataset_path  # noqa: PLC0415
 
     with reading(str(source)):
         if isinstance(source, str):
             data = Path(source) / "data"
-            source = minari.MinariDataset(data) if data.is_dir() else minari.load_dataset(source)
+            data = data if data.is_dir() else get_dataset_path(source) / "data"
+            _check_trusted(data / "metadata.json")
+            source = minari.MinariDataset(data)
         about, spec = {}, source.spec.env_spec
         with contextlib.suppress(ValueError, TypeError):  # a description may be anything
             about = dict(json.loads(source.storage.metadata.get("description", "")))
@@ -106,6 +111,18 @@ def import_minari(source: Any) -> Dataset:
 
         dataset = Dataset.of(episodes(), about)
         return replace(dataset, reward=np.concatenate(rewards))  # as precise as they were
+
+
+def _check_trusted(path: Path) -> None:
+    """Raise where Minari would make an environment of anybody's to know its spaces."""
+    about = parse_json(path, read_bytes(path, MOST_JSON))
+    if "env_spec" not in about or {"observation_space", "action_space"} <= about.keys():
+        return
+    spec = parse_json(path, str(about["env_spec"]).encode())
+    wrappers = spec.get("additional_wrappers") or ()
+    names = [spec.get("entry_point"), *(wrapper.get("entry_point") for wrapper in wrappers)]
+    remedy = "convert the data with Minari, in a program of your own"
+    check_trusted(map(str, names), path, None, False, remedy)
 
 
 def _episode(one: Any) -> Episode:

@@ -1,6 +1,5 @@
 """The figure, the tables and the page of `hyq reproduce theory`."""
 
-import json
 import math
 from collections import defaultdict
 from collections.abc import Iterable
@@ -19,6 +18,7 @@ from hyq.report.curves import Curve, Level, Panel, draw_curves, figure_bytes
 from hyq.report.html import image, write_page
 from hyq.report.tables import TextTable
 from hyq.runs import lock_coverage, theory
+from hyq.runs.records import Records
 from hyq.theory.theorem import Setting, cumulative_bound, sample_complexity
 
 SHADES = ("#9cc5d3", "#4f9bb3", "#1f6f8b", "#0b3c4d")
@@ -86,7 +86,7 @@ def read_rows(out: Path, name: str = "records.jsonl") -> list[Row]:
     path = out / name
     if not path.exists():
         raise HyqError(f"{out} holds no measurements: make them with 'hyq reproduce theory'")
-    return [json.loads(line) for line in path.read_text().splitlines()]
+    return Records(path).read()[0]
 
 
 def read_measurements(out: Path) -> list[Row]:

@@ -19,6 +19,7 @@ import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from hyq.core.files import write_bytes
+from hyq.policy import NEXT, WEIGHTS
 from hyq.runs.launch import execute
 from hyq.runs.suites import Run
 
@@ -69,12 +70,25 @@ class Mailbox:
 
     def post(self, files: Files, gone: Collection[str] = ()) -> None:
         """Write files, those that declare others valid after them; then remove what is gone."""
-        for name in sorted(files, key=lambda name: name.endswith(POSTED_LAST)):
-            target = self._path / name
-            target.parent.mkdir(parents=True, exist_ok=True)
-            write_bytes(target, files[name])
+        weights = {name for name in files if name.endswith(WEIGHTS)}
+        last = {name for name in files if name.endswith(POSTED_LAST)}
+        for name in weights:  # as when a policy is saved, which is whole at any moment
+            self._write(self._next(name), files[name])
+        for name in files.keys() - weights - last:
+            self._write(self._path / name, files[name])
+        for name in weights:
+            self._next(name).replace(self._path / name)
+        for name in sorted(last):
+            self._write(self._path / name, files[name])
         for name in gone:
             (self._path / name).unlink(missing_ok=True)
+
+    def _next(self, name: str) -> Path:
+        return (self._path / name).with_name(NEXT)
+
+    def _write(self, target: Path, content: bytes) -> None:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        write_bytes(target, content)
 
 
 def locked(path: Path, wait: bool) -> int:

@@ -5,7 +5,6 @@ policy in different ways, and episodes of uniformly random actions, which do not
 against the optimal policy, and V-type Hy-Q is run on it until it solves the lock or gives up.
 """
 
-import json
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from hyq.core.files import append_line
 from hyq.core.seeding import Streams
 from hyq.core.types import Transitions
 from hyq.coverage.check import check_all
@@ -26,6 +24,7 @@ from hyq.fqi.block import BlockFunction
 from hyq.fqi.rollout import lockstep
 from hyq.runs import lock
 from hyq.runs.lock_spec import LockRun
+from hyq.runs.records import Records
 
 DATA = ("trajectory", "occupancy", "uniform")
 PLAYED = 500
@@ -72,7 +71,7 @@ def start(out: Path, quick: bool = False) -> Iterator[tuple[int, int]]:
     """Append a record a dataset and seed to `out`/lock.jsonl, yielding (done, all) after each."""
     seeds = range(1 if quick else 3)
     horizon, size, budget = (6, 6000, 2000) if quick else (20, 100_000, 60_000)
-    done = 0
+    done, records = 0, Records(out / "lock.jsonl")
     for seed in seeds:
         spec = LockRun(horizon=horizon, seed=seed, offline_samples=size)
         with tempfile.TemporaryDirectory() as directory:
@@ -83,7 +82,7 @@ def start(out: Path, quick: bool = False) -> Iterator[tuple[int, int]]:
                 lock_dataset(spec.lock, kind, size, seed).save(root / kind)  # type: ignore[arg-type]
             for kind in DATA:
                 row = _measure(root, kind, spec, budget)
-                append_line(out / "lock.jsonl", json.dumps({"data": kind, "seed": seed, **row}))
+                records.append({"data": kind, "seed": seed, **row})
                 yield (done := done + 1), len(seeds) * len(DATA)
 
 

@@ -13,8 +13,9 @@ import platform
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -74,7 +75,7 @@ class RunDirectory:
         """Start a new run; records are never overwritten."""
         cls.check_free(path)
         with new_directory(path) as draft:
-            write_json(draft / "manifest.json", {**manifest, **circumstances()})
+            write_json(draft / "manifest.json", {**manifest, LINK: True, **circumstances()})
         return cls(path)
 
     @classmethod
@@ -142,44 +143,27 @@ class RunDirectory:
         """Write what was learned and then the result, after which no run needs its checkpoint."""
         if learned is not None:
             save_arrays(self.path / "final.safetensors", learned.replaced)
-        write_json(self.path / "summary.json", {**summary, HEAD: self._read()[1]})
+        write_json(self.path / "summary.json", {**summary, HEAD: self._records.read()[1]})
         if not self.keeps_checkpoint:
             shutil.rmtree(self.checkpoint, ignore_errors=True)
 
     @property
     def rows(self) -> list[dict[str, Any]]:
         """The records so far; a last line cut short by a kill does not count."""
-        rows, head = self._read()
+        rows, head = self._records.read()
         ended = self._summary()
         if ended is not None and ended.get(HEAD, head) != head:
             raise HyqError(f"{self.path / RECORDS} is damaged: its last lines are missing")
         return rows
 
-    def _read(self) -> tuple[list[dict[str, Any]], str]:
-        """Return the records, and the link that the last line of their chain ends with."""
-        path, head = self.path / RECORDS, ""
-        if not path.exists():
-            return [], head
-        rows = []
-        for number, line in enumerate(read_bytes(path, MOST_RECORDS).split(b"\n")[:-1], start=1):
-            row = parse_json(path, line)
-            link = row.pop(LINK, None)
-            check_row(path, number, row)
-            if link is not None or head:  # the first records had none
-                head = _link(head, row)
-                if link != head:
-                    raise HyqError(
-                        f"{path} is damaged at line {number}: it was changed, or others before it "
-                        "were lost, doubled or moved"
-                    )
-            rows.append(row)
-        return rows, head
+    @cached_property
+    def _records(self) -> "Records":
+        # The first runs had no chain of records.
+        return Records(self.path / RECORDS, lambda: LINK in self.manifest)
 
     def append(self, row: Mapping[str, Any]) -> None:
         """Record one iteration, unless a run that was killed right after had recorded it."""
-        rows, head = self._read()
-        if all(row["iteration"] != earlier["iteration"] for earlier in rows):
-            append_line(self.path / RECORDS, chained(head, row)[1])
+        self._records.append(row)
 
     def check_recorded(self, iteration: int) -> None:
         """Raise where records are missing that a checkpoint was saved after."""
@@ -203,12 +187,54 @@ class RunDirectory:
             yield
 
 
-def chained(head: str, row: Mapping[str, Any]) -> tuple[str, str]:
-    """Return the next link of the chain of records, and the line that ends with it.
+class Records:
+    """A file of rows that is only ever appended to, in which damage is noticed.
 
-    Each link is a checksum of the row and of the link before it, so that a line that is changed,
-    lost, doubled or moved is noticed.
+    Each line ends with a link, a checksum of the row and of the link before it, so that a line that
+    is changed, lost, doubled or moved is noticed.
     """
+
+    def __init__(self, path: Path, linked: Callable[[], bool] = lambda: False) -> None:
+        self._path, self._linked = path, linked
+        """The file, and whether its first line has a link, which is asked if it has none."""
+        self._size, self._done, self._head = 0, set[Any](), ""
+        """What the file was like when it was last appended to."""
+
+    def read(self) -> tuple[list[dict[str, Any]], str]:
+        """Return the rows, and the link that the last line ends with."""
+        head, rows, path = "", list[dict[str, Any]](), self._path
+        lines = read_bytes(path, MOST_RECORDS).split(b"\n")[:-1] if path.exists() else []
+        for number, line in enumerate(lines, start=1):
+            row = parse_json(path, line)
+            link = row.pop(LINK, None)
+            check_row(path, number, row)
+            if link is not None or head or self._linked():
+                head = _link(head, row)
+                if link != head:
+                    raise HyqError(
+                        f"{path} is damaged at line {number}: it was changed, or others before it "
+                        "were lost, doubled or moved"
+                    )
+            rows.append(row)
+        return rows, head
+
+    def append(self, row: Mapping[str, Any]) -> None:
+        """Add a row, unless there is one of its iteration."""
+        path, iteration = self._path, row.get("iteration")
+        if self._size != (path.stat().st_size if path.exists() else 0):
+            # Another process wrote to it; a long run does not read it all for every record.
+            rows, self._head = self.read()
+            self._done = {row["iteration"] for row in rows if "iteration" in row}
+        if iteration not in self._done:
+            head, line = chained(self._head, row)
+            append_line(path, line)
+            self._head = head
+            self._done |= {iteration} - {None}
+        self._size = path.stat().st_size
+
+
+def chained(head: str, row: Mapping[str, Any]) -> tuple[str, str]:
+    """Return the next link of the chain of records, and the line that ends with it."""
     plain = json.loads(json.dumps(row))
     link = _link(head, plain)
     return link, json.dumps({**plain, LINK: link})

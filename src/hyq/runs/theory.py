@@ -11,7 +11,6 @@ that. The linear functions have weights in [0, H - h]^d, written as w in [0, 1]^
 (H - h) phi, so that one class serves every step.
 """
 
-import json
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
@@ -22,7 +21,6 @@ from typing import Any, Literal, get_args
 import numpy as np
 from scipy.optimize import lsq_linear
 
-from hyq.core.files import append_line
 from hyq.core.mdp import FiniteMDP
 from hyq.core.seeding import Streams
 from hyq.core.types import Array, FloatArray, IntArray, Transitions
@@ -321,6 +319,12 @@ def start(out: Path, quick: bool = False) -> Iterator[tuple[int, int]]:
     run = RunDirectory.create(out, {"experiment": "theory", "quick": quick})
     for done, (panel, case) in enumerate(everything, start=1):
         found = {name: v for name, v in vars(measure(case)).items() if name != "values"}
-        row = {"panel": panel, **vars(case), "m_off": case.m_off or case.iterations, **found}
-        append_line(run.path / "records.jsonl", json.dumps(row))
+        row = {
+            "iteration": done,
+            "panel": panel,
+            **vars(case),
+            "m_off": case.m_off or case.iterations,
+            **found,
+        }
+        run.append(row)
         yield done, len(everything)
