@@ -1,5 +1,6 @@
 """What the trainer asks of an agent, and the gradient step that all agents take."""
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -203,23 +204,25 @@ class GradientStep:
         self._masters = self._parameters
         if any(parameter.dtype == torch.bfloat16 for parameter in self._parameters):
             self._masters = [nn.Parameter(p.detach().float()) for p in self._parameters]
-        self._optimizers = [
-            torch.optim.Adam(
-                [self._masters[index] for index in part],
-                lr=config.learning_rate(0),
-                eps=config.adam_epsilon,
-                weight_decay=config.weight_decay,
-                fused=True,
-            )
-            for part in _balanced([p.numel() for p in self._parameters], config.threads)
-        ]
+        shares = _balanced([p.numel() for p in self._parameters], config.threads)
+        self._parts = [(self._adam(share), share) for share in shares]
+        """The optimiser of each thread, and the indices of its parameters."""
         self._shards: int | None = None
         self._pool: ThreadPoolExecutor | None = None
+
+    def _adam(self, share: Sequence[int]) -> torch.optim.Optimizer:
+        return torch.optim.Adam(
+            [self._masters[index] for index in share],
+            lr=self._config.learning_rate(0),
+            eps=self._config.adam_epsilon,
+            weight_decay=self._config.weight_decay,
+            fused=True,
+        )
 
     @property
     def optimizers(self) -> dict[str, torch.optim.Optimizer]:
         """The optimisers by name."""
-        return {f"adam{number}": adam for number, adam in enumerate(self._optimizers)}
+        return {f"adam{number}": adam for number, (adam, _) in enumerate(self._parts)}
 
     def renew_masters(self) -> None:
         """Take the masters from the parameters."""
@@ -237,12 +240,11 @@ class GradientStep:
         shards = batch.split(self._shards)
         found = self._on_threads(lambda part: self._shard(loss, agent, part, len(batch)), shards)
         gradients, losses, errors = zip(*found, strict=True)
-        by_master = dict(zip(self._masters, zip(*gradients, strict=True), strict=True))
-        norms = self._on_threads(lambda adam: _add_up(adam, by_master), self._optimizers)
-        norm = float(torch.stack(list(chain(*norms))).norm())
+        norms = self._on_threads(lambda part: _add_up(*part, gradients), self._parts)
+        norm = math.hypot(*map(float, chain(*norms)))
         longest, rate = self._config.max_gradient_norm, self._config.learning_rate(step)
         scale = longest / norm if norm > longest else None
-        self._on_threads(lambda adam: _descend(adam, scale, rate), self._optimizers)
+        self._on_threads(lambda part: _descend(part[0], scale, rate), self._parts)
         if self._masters is not self._parameters:
             with torch.no_grad():
                 torch._foreach_copy_([*self._parameters], [*self._masters])
@@ -261,8 +263,9 @@ class GradientStep:
                 f"a loss must return two tensors of shape ({len(batch)},), the loss and the TD "
                 f"error of each row, got {tuple(losses.shape)} and {tuple(td_error.shape)}"
             )
-        total = torch.dot(batch.weight, losses) / rows
-        gradients = torch.autograd.grad(total, self._parameters, materialize_grads=True)
+        gradients = torch.autograd.grad(
+            losses, self._parameters, batch.weight / rows, materialize_grads=True
+        )
         return gradients, losses.detach(), td_error.detach()
 
     def _on_threads(self, work: Callable[[Part], Result], parts: Sequence[Part]) -> list[Result]:
@@ -286,16 +289,22 @@ def _balanced(sizes: Sequence[int], parts: int) -> list[list[int]]:
 
 
 def _add_up(
-    optimizer: torch.optim.Optimizer, gradients: Mapping[nn.Parameter, tuple[Tensor, ...]]
+    optimizer: torch.optim.Optimizer, indices: list[int], shards: Sequence[tuple[Tensor, ...]]
 ) -> Sequence[Tensor]:
     """Give an optimiser's parameters the sum of their shards' gradients; return their norms."""
     parameters = optimizer.param_groups[0]["params"]
-    for parameter in parameters:
-        first, *others = gradients[parameter]
-        parameter.grad = first.to(parameter.dtype)
-        for other in others:
-            parameter.grad.add_(other)
-    return torch._foreach_norm([parameter.grad for parameter in parameters])
+    total, *others = (
+        [
+            shard[index].to(parameter.dtype)
+            for index, parameter in zip(indices, parameters, strict=True)
+        ]
+        for shard in shards
+    )
+    for other in others:
+        torch._foreach_add_(total, other)
+    for parameter, gradient in zip(parameters, total, strict=True):
+        parameter.grad = gradient
+    return torch._foreach_norm(total)
 
 
 def _descend(optimizer: torch.optim.Optimizer, scale: float | None, learning_rate: float) -> None:

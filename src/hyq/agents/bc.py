@@ -57,7 +57,7 @@ class BC(Agent):
     def update(self, batch: Batch, step: int) -> Updated:
         """Take one step towards the logged actions."""
         self.network.train()
-        self.updates += 1
+        self.updates.add_(1)
         return self._gradient_step(self.loss, self, batch, step)
 
     def optimizers(self) -> Mapping[str, torch.optim.Optimizer]:

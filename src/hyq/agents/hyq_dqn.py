@@ -118,7 +118,7 @@ class HyQ(Agent):
         self.step = step
         self.network.train()
         updated = self._gradient_step(self.loss, self, batch, step)
-        self.updates += 1
+        self.updates.add_(1)
         if int(self.updates) % self._target_period == 0:
             self.target.load_state_dict(self.network.state_dict())
         return updated

@@ -215,7 +215,7 @@ class HySAC(Agent):
         self.critic.train()
         updated = self._critic_step(self.loss, self, batch, step)
         self._follow()
-        self.updates += 1
+        self.updates.add_(1)
         if int(self.updates) % self._actor_every == 0:
             self._actor_step(self.actor_loss, self, batch, step)
         return updated

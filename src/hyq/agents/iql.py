@@ -106,7 +106,7 @@ class IQL(Agent):
         """Move V towards Q~, Q towards r + gamma V(s'), and the policy towards good actions."""
         for network in (self.q, self.v, self.actor):
             network.train()
-        self.updates += 1
+        self.updates.add_(1)
         updated = self._gradient_step(self.loss, self, batch, step)
         self._follow()
         return updated
