@@ -322,7 +322,7 @@ def test_the_policy_is_updated_once_for_every_step() -> None:
     trainer = made(HYQ, updates_per_step=3, update_every=1, num_envs=1, pretraining=0)
     agent: Any = trainer.agent
     steps: list[int] = []
-    agent._actor_step._optimizers[0].register_step_pre_hook(
+    agent.optimizers()["actor-adam0"].register_step_pre_hook(
         lambda *_: steps.append(int(agent.updates))
     )
     list(trainer.run())
