@@ -200,6 +200,7 @@ def corpus(root: Path) -> list[Item]:
     directory = SuiteDirectory.prepare(root / "suite", SUITE)
     for run in SUITE.runs:
         execute(directory.path, run)
+    directory.fail(replace(LOCK, seed=5), "it failed")
     return [
         Item("policy", root / "deep" / "best", of_policy),
         Item("continuous policy", root / "arm" / "last", of_policy),

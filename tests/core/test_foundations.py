@@ -188,6 +188,14 @@ def test_json_that_was_changed_is_noticed(tmp_path: Path) -> None:
         read_json(path, signed=True)
 
 
+def test_a_checksum_whose_name_was_changed_is_noticed(tmp_path: Path) -> None:
+    write_json(tmp_path / "x.json", {"a": 1, "b": "c"})
+    text = (tmp_path / "x.json").read_text()
+    (tmp_path / "x.json").write_text(text.replace("checksum", "checjsum"))
+    with pytest.raises(HyqError, match="not what was written"):
+        read_json(tmp_path / "x.json")
+
+
 def test_what_is_read_is_bounded(tmp_path: Path) -> None:
     path = tmp_path / "m.json"
     for text in ("[" * 100_000, '{"a":' * 40 + "1" + "}" * 40, '{"a":' * 5000 + "1" + "}" * 5000):
