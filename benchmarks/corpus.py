@@ -43,6 +43,8 @@ class Item:
     path: Path
     load: Callable[[Path], str]
     """Returns what was loaded, in short."""
+    share: float = 1.0
+    """How often it is chosen, compared with the others."""
 
 
 def digest(*parts: Any) -> str:
@@ -209,7 +211,7 @@ def corpus(root: Path) -> list[Item]:
         Item("deep run", root / "deep", of_run),
         Item("lock run", root / "lock", of_run),
         Item("suite", root / "suite", of_suite),
-        Item("page of a suite", root / "suite", of_page),
+        Item("page of a suite", root / "suite", of_page, 0.1),
         Item("dataset", root / "data", of_dataset),
         Item("video", root / "video", of_video),
         Item("deep checkpoint", root / "deep-half", of_resumed),

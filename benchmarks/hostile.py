@@ -152,7 +152,7 @@ def loads(campaign: Campaign, items: list[Item], count: int, scratch: Path) -> N
         assert whole[item.name][0] == "loaded", (item.name, whole[item.name])
     done = 0
     while done < count and not campaign.over:
-        item = rng.choice(items)
+        [item] = rng.choices(items, [one.share for one in items])
         shutil.copytree(item.path, place)
         files = [path for path in sorted(place.rglob("*")) if path.is_file()]
         path, mutate = rng.choice(files), rng.choice(MUTATIONS)

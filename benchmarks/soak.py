@@ -33,7 +33,7 @@ import numpy as np
 import tyro
 
 from benchmarks.corpus import LOCK, arm_spec, corpus_data, deep_spec, results
-from benchmarks.kills import MARK, forked, left_of, marked, workers_on_ray
+from benchmarks.kills import MARK, ON_RAY, forked, left_of, marked, workers_on_ray
 from hyq.core.files import write_json
 from hyq.experts.scripted import scripted_dataset
 from hyq.runs.launch import SuiteDirectory, execute, launch, pending
@@ -174,7 +174,7 @@ def main(
     for name, command in words.items():
         (root / f"{name}.tmp").mkdir()
         surroundings = {**os.environ, MARK: name, "TMPDIR": str(root / f"{name}.tmp")}
-        surroundings["RAY_TMPDIR"] = str(root)
+        surroundings |= {"RAY_TMPDIR": str(root), **ON_RAY}
         with (root / f"{name}.log").open("wb") as log:
             parts[name] = subprocess.Popen(
                 [sys.executable, *map(str, command)], env=surroundings,
