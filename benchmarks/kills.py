@@ -182,7 +182,7 @@ def _killed_on_ray(campaign: Any, runs: Runs) -> int:
     """Run a suite on Ray, kill its workers and then perhaps the driver; return how many."""
     rng, done = campaign.rng, 0
     surroundings = {**os.environ, MARK: "kills", "TMPDIR": str(runs.root / "tmp")}
-    surroundings |= {"RAY_TMPDIR": str(runs.root / "ray"), **ON_RAY}
+    surroundings |= {"RAY_TMPDIR": str(runs.root), **ON_RAY}
     words = [sys.executable, "-m", "benchmarks.kills", "--root", str(runs.root)]
     driver = subprocess.Popen(words, env=surroundings, stdout=-3, stderr=-3)
     lives = rng.expovariate(1 / 40)  # seconds of the driver
