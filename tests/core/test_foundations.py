@@ -95,6 +95,11 @@ def make_with_a_file(path: Path) -> None:
     (path / "theirs").write_text("x")
 
 
+def test_a_path_that_no_file_system_takes_raises() -> None:
+    with pytest.raises(HyqError, match="no path can be"), new_directory(Path("a\0b")):
+        pass
+
+
 def test_a_directory_that_somebody_else_made_meanwhile_is_kept(tmp_path: Path) -> None:
     path = tmp_path / "result"
     with pytest.raises(HyqError, match="exists already"), new_directory(path):

@@ -31,7 +31,9 @@ MOST_BYTES, MOST_JSON, MOST_NESTED = 16 << 30, 64 << 20, 32
 
 
 def check_free(path: Path) -> None:
-    """Raise for a path that exists already."""
+    """Raise for a path that exists already, or that none can have."""
+    if "\0" in str(path):
+        raise HyqError(f"no path can be {str(path)!r}")
     if path.exists():
         raise HyqError(f"{path} exists already: choose another path, or remove it first")
 
