@@ -135,7 +135,7 @@ class RunDirectory:
         if not path.exists():
             return None
         found = read_json(path)
-        check_kinds(path, found, NEEDED)
+        check_kinds(path, found, NEEDED if self.manifest.get("experiment") in SPECS else ())
         return found
 
     @property
