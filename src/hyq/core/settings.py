@@ -22,6 +22,8 @@ def check_range(
 ) -> None:
     """Raise unless a number, or a schedule at all times, lies within [low, high]."""
     least, most = value.range if isinstance(value, PiecewiseLinear) else (value, value)
+    if most == math.inf:
+        raise HyqError(f"{name} must be finite, got {most:g}")
     if not low <= least <= most <= high:
         wanted = f"at least {low:g}" if high == math.inf else f"within [{low:g}, {high:g}]"
         found = f"{least:g}" if least == most else f"{least:g} to {most:g}"
