@@ -138,6 +138,7 @@ NEVER: list[Callable[[], None]] = [
     lambda: check_range("x", 0, 1),
     lambda: check_range("x", 1.001, 0, 1),
     lambda: check_range("x", math.nan, 0, 1),
+    lambda: check_range("x", math.inf, 0),
     lambda: check_range("x", schedule("0:0.5, 1:1.5"), 0, 1),
     lambda: check_range("x", schedule("0:-0.5, 1:0.5"), 0),
 ]
