@@ -227,7 +227,7 @@ def full_disks(campaign: Any, root: Path, count: int) -> None:
         subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}k", "none", disk], check=True)
         try:
             while not runs.finished:
-                ended, said = campaign.attempt(partial(runs.try_again, kind))
+                [(ended, said)] = campaign.attempt([partial(runs.try_again, kind)])
                 if ended != "loaded":
                     full = ended == "raised" and "no space left" in said
                     campaign.add("full disks", "raised" if full else "traceback", said)
