@@ -43,6 +43,8 @@ class Item:
     path: Path
     load: Callable[[Path], str]
     """Returns what was loaded, in short."""
+    share: float = 1.0
+    """How often it is chosen, compared with the others."""
 
 
 def digest(*parts: Any) -> str:
@@ -200,17 +202,18 @@ def corpus(root: Path) -> list[Item]:
     directory = SuiteDirectory.prepare(root / "suite", SUITE)
     for run in SUITE.runs:
         execute(directory.path, run)
+    directory.fail(replace(LOCK, seed=5), "it failed")
     return [
         Item("policy", root / "deep" / "best", of_policy),
         Item("continuous policy", root / "arm" / "last", of_policy),
         Item("policy by step", root / "lock", of_steps),
-        Item("networks", root / "deep", partial(of_start, root / "data")),
+        Item("networks", root / "deep", partial(of_start, root / "data"), 0.3),
         Item("deep run", root / "deep", of_run),
         Item("lock run", root / "lock", of_run),
         Item("suite", root / "suite", of_suite),
-        Item("page of a suite", root / "suite", of_page),
+        Item("page of a suite", root / "suite", of_page, 0.03),
         Item("dataset", root / "data", of_dataset),
         Item("video", root / "video", of_video),
-        Item("deep checkpoint", root / "deep-half", of_resumed),
-        Item("lock checkpoint", root / "lock-half", of_resumed),
+        Item("deep checkpoint", root / "deep-half", of_resumed, 0.5),
+        Item("lock checkpoint", root / "lock-half", of_resumed, 0.5),
     ]

@@ -2,7 +2,7 @@
 
     python -m benchmarks.hostile --loads 5000 --specs 1000 --kills 200 --seed 0
 
-Every load happens in a process of its own, which may take time and memory up to a limit. What is
+Loads happen in processes of their own, which may take time and memory up to a limit. What is
 counted: `raised` (an error of one line), `same` (loaded, and what was written), `crafted` (a file
 that says something else under a checksum of its own, taken for what it says), and what must not be:
 `wrong` (damage that was loaded), `traceback`, `hang`, `memory`, `code` (a module that only the file
@@ -26,7 +26,7 @@ import tempfile
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any, get_args
@@ -46,66 +46,82 @@ from hyq.runs.spec import RunSpec
 
 SECONDS, MEMORY, ADDRESSES = 30.0, 1 << 30, 16 << 30
 """Limits of a load: time of the processor, or without a sign of life; memory; addresses."""
+TOGETHER = 20
+"""Works of a process."""
+CODE_RUN = "a module that only a file names was imported"
 BAD = ("wrong", "traceback", "hang", "memory", "code", "leftovers")
 
 
-def in_a_process(work: Callable[[], str]) -> tuple[str, str, float, int]:
-    """Do work in a fork; return how it went, what it says, its seconds and its bytes of memory."""
-    read, write = os.pipe()
-    child = os.fork()
-    if not child:
+Outcome = tuple[str, str, float, int]
+"""How it went, what it says, its seconds and its process's megabytes."""
+
+
+def in_processes(works: list[Callable[[], str]]) -> Iterator[Outcome]:
+    """Do works in a fork, and in another one after each that ends it."""
+    while works:
+        read, write = os.pipe()
+        child = os.fork()
+        if not child:
+            os.close(read)
+            _limited(works, write)
+        os.close(write)
+        for line in _lines(child, read):
+            works = works[1:]
+            kind, said, seconds, memory = json.loads(line)
+            yield "memory" if memory << 20 > MEMORY else kind, said, seconds, memory
         os.close(read)
-        _limited(work, write)
-    os.close(write)
-    hangs = not _ended(child)
-    if hangs:
-        os.kill(child, signal.SIGKILL)
-    _, _, used = os.wait4(child, 0)
-    said = os.read(read, 20000).decode(errors="replace")
-    os.close(read)
-    kind, _, rest = said.partition(" ")
-    if kind not in ("loaded", "raised", "traceback"):
-        kind, rest = "traceback", f"the process died: {said}"
-    if hangs:
-        kind = "hang"
-    elif used.ru_maxrss * 1024 > MEMORY:
-        kind = "memory"
-    return kind, rest, used.ru_utime + used.ru_stime, used.ru_maxrss * 1024
+        hangs = os.waitpid(child, os.WNOHANG)[0] == 0
+        if hangs:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+        if works:
+            works = works[1:]
+            yield ("hang", "", SECONDS, 0) if hangs else ("traceback", "the process died", 0.0, 0)
 
 
-def _limited(work: Callable[[], str], write: int) -> None:
+def _limited(works: list[Callable[[], str]], write: int) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (ADDRESSES, ADDRESSES))
     sink = os.open(os.devnull, os.O_WRONLY)
     os.dup2(sink, 1)
     os.dup2(sink, 2)
-    try:
-        said = f"loaded {work()}"[:8000]
-    except HyqError as error:
-        text = str(error)
-        one_line = text and "\n" not in text
-        said = ("raised " if one_line else "traceback several lines: ") + text[:8000]
-    except BaseException:
-        said = f"traceback {traceback.format_exc()[-8000:]}"
-    os.write(write, said.encode(errors="replace"))
+    for work in works:
+        began = time.process_time()
+        try:
+            kind, said = "loaded", work()
+        except HyqError as error:
+            kind, said = "raised", str(error)
+            if not said or "\n" in said:
+                kind = "traceback"
+        except BaseException:
+            kind, said = "traceback", traceback.format_exc()[-4000:]
+        if CODE_RUN in said:
+            kind = "code"
+        memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
+        found = kind, said[:4000], time.process_time() - began, memory
+        os.write(write, json.dumps(found).encode() + b"\n")
     os._exit(0)
 
 
-def _ended(child: int) -> bool:
-    """Wait for a process; return whether it ended by itself within the limits."""
-    poll, seen, since = select.poll(), -1.0, time.monotonic()
-    descriptor = os.pidfd_open(child)
-    poll.register(descriptor, select.POLLIN)
-    try:
-        while not poll.poll(1000):
-            words = Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()
-            state, used = words[0], (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
-            if used > seen or state in "RTD":  # it works, or would if it could
-                seen, since = used, time.monotonic()
-            if used > SECONDS or time.monotonic() - since > SECONDS:
-                return False
-    finally:
-        os.close(descriptor)
-    return True
+def _lines(child: int, read: int) -> Iterator[bytes]:
+    """Yield what a process writes, until it ends or hangs."""
+    poll, text = select.poll(), b""
+    poll.register(read, select.POLLIN)
+    spent, seen, since = 0.0, -1.0, time.monotonic()
+    while True:
+        if poll.poll(1000):
+            if not (found := os.read(read, 1 << 20)):
+                os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
+                return
+            *whole, text = (text + found).split(b"\n")
+            spent = max(seen, 0.0) if whole else spent
+            yield from whole
+            continue
+        words = Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()
+        state, used = words[0], (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
+        if used > seen or state in "RTD":  # it works, or would if it could
+            seen, since = used, time.monotonic()
+        if used - spent > SECONDS or time.monotonic() - since > SECONDS:
+            return
 
 
 class Campaign:
@@ -125,12 +141,14 @@ class Campaign:
             self.failures.append(f"{part}: {kind}: {about}")
             print(self.failures[-1][:3000], flush=True)
 
-    def attempt(self, work: Callable[[], str]) -> tuple[str, str]:
-        """Do work in a process of its own; return how it went and what it says."""
-        kind, said, seconds, memory = in_a_process(work)
-        self.most["seconds"] = max(self.most["seconds"], round(seconds, 1))
-        self.most["mb"] = max(self.most["mb"], memory >> 20)
-        return kind, said
+    def attempt(self, works: list[Callable[[], str]]) -> list[tuple[str, str]]:
+        """Do works in processes of their own; return how each went and what it says."""
+        found = []
+        for kind, said, seconds, memory in in_processes(works):
+            self.most["seconds"] = max(self.most["seconds"], round(seconds, 1))
+            self.most["mb"] = max(self.most["mb"], memory)
+            found.append((kind, said))
+        return found
 
     @property
     def over(self) -> bool:
@@ -140,56 +158,73 @@ class Campaign:
 
 def loads(campaign: Campaign, items: list[Item], count: int, scratch: Path) -> None:
     """Damage files, and load them."""
-    rng, evil, place = campaign.rng, scratch / "imported", scratch / "item"
+    rng, evil = campaign.rng, scratch / "imported"
     (scratch / "evil.py").write_text(f"import pathlib\npathlib.Path({str(evil)!r}).touch()\n")
     os.chdir(scratch)
     sys.path.append(str(scratch))
     whole = {}
     for item in items if count else ():
-        shutil.copytree(item.path, place)
-        whole[item.name] = campaign.attempt(partial(item.load, place))
+        place = Path(shutil.copytree(item.path, scratch / "0" / "item"))
+        [(kind, whole[item.name])] = campaign.attempt([partial(item.load, place)])
         shutil.rmtree(place)
-        assert whole[item.name][0] == "loaded", (item.name, whole[item.name])
+        assert kind == "loaded", (item.name, whole[item.name])
     done = 0
     while done < count and not campaign.over:
-        item = rng.choice(items)
-        shutil.copytree(item.path, place)
-        files = [path for path in sorted(place.rglob("*")) if path.is_file()]
-        path, mutate = rng.choice(files), rng.choice(MUTATIONS)
-        try:
-            crafted = mutate(path, rng)
-        except (ValueError, HyqError, IndexError):  # it does not apply to this file
+        damaged = [_damaged(rng, items, scratch / str(number)) for number in range(TOGETHER)]
+        made = [one for one in damaged if one is not None]
+        found = campaign.attempt([partial(_watched, one[0], one[1], evil) for one in made])
+        for (item, _, about, crafted), (ended, said) in zip(made, found, strict=True):
+            same = said == whole[item.name]
+            loaded = "same" if same else "crafted" if crafted else "wrong"
+            kind = loaded if ended == "loaded" else ended
+            campaign.add(f"loads: {item.name}", kind, f"{item.name}, {about}: {said}")
+            done += 1
+        for _, place, _, _ in made:
             shutil.rmtree(place)
-            continue
-        kind, said = campaign.attempt(partial(item.load, place))
+
+
+def _damaged(
+    rng: random.Random, items: list[Item], into: Path
+) -> tuple[Item, Path, str, bool] | None:
+    """Copy an item and damage it; None where the damage does not apply to the file."""
+    [item] = rng.choices(items, [one.share for one in items])
+    place = Path(shutil.copytree(item.path, into / "item"))
+    files = [path for path in sorted(place.rglob("*")) if path.is_file()]
+    path, mutate = rng.choice(files), rng.choice(MUTATIONS)
+    try:
+        crafted = mutate(path, rng)
+    except (ValueError, HyqError, IndexError):
+        shutil.rmtree(place)
+        return None
+    return item, place, f"{mutate.__name__} of {path.relative_to(place)}", crafted
+
+
+def _watched(item: Item, place: Path, evil: Path) -> str:
+    try:
+        return item.load(place)
+    finally:
         if evil.exists():
             evil.unlink()
-            kind = "code"
-        elif kind == "loaded":
-            same = said == whole[item.name][1]
-            kind = "same" if same else "crafted" if crafted else "wrong"
-        about = f"{item.name}, {mutate.__name__} of {path.relative_to(place)}: {said}"
-        campaign.add(f"loads: {item.name}", kind, about)
-        shutil.rmtree(place)
-        done += 1
+            raise AssertionError(CODE_RUN)
 
 
 def specs(campaign: Campaign, count: int, taken: Path) -> None:
     """Decode hostile settings, as files hold them and as the command is given them."""
-    for _ in range(count):
-        if campaign.over:
-            return
-        if campaign.rng.random() < 0.3:
-            words = _words(campaign.rng, taken)
-            ended, said = campaign.attempt(partial(_commanded, words))
+    done, rng = 0, campaign.rng
+    while done < count and not campaign.over:
+        kinds = [rng.random() < 0.3 for _ in range(TOGETHER)]
+        given: list[Any] = [_words(rng, taken) if by_hand else _spec(rng) for by_hand in kinds]
+        works: list[Callable[[], str]] = [
+            partial(_commanded, one) if by_hand else partial(_decoded, *one)
+            for by_hand, one in zip(kinds, given, strict=True)
+        ]
+        found = campaign.attempt(works)
+        for by_hand, one, (kind, said) in zip(kinds, given, found, strict=True):
+            part = "specs: of the command" if by_hand else "specs: of files"
             # A path that is taken ends what nothing else has ended.
-            kind = "valid" if ended == "raised" and str(taken) in said else ended
-            campaign.add("specs: of the command", kind, f"{words}: {said}")
-        else:
-            made, spec = _spec(campaign.rng)
-            ended, said = campaign.attempt(partial(_decoded, made, spec))
-            kind = "valid" if ended == "loaded" else ended
-            campaign.add("specs: of files", kind, f"{spec}: {said}")
+            ended = kind == "loaded" or (kind == "raised" and by_hand and str(taken) in said)
+            campaign.add(part, "valid" if ended else kind, f"{one}: {said}")
+            done += 1
 
 
 def _spec(rng: random.Random) -> tuple[Any, dict[str, Any]]:

@@ -31,7 +31,8 @@ Kind = Literal["lock", "deep", "continuous", "suite", "ray"]
 """Runs that are killed; on Ray it is a suite of the first three."""
 MARK = "HYQ_MARK"
 """A variable by which every process of a part is known, whoever its parent is by now."""
-DEVICE = "none"
+ON_RAY = {"RAY_worker_niceness": "0", "RAY_worker_register_timeout_seconds": "600"}
+"""Ray's workers are otherwise so nice that on a busy machine they never begin."""
 
 
 def marked(mark: str) -> dict[int, str]:
@@ -181,7 +182,7 @@ def _killed_on_ray(campaign: Any, runs: Runs) -> int:
     """Run a suite on Ray, kill its workers and then perhaps the driver; return how many."""
     rng, done = campaign.rng, 0
     surroundings = {**os.environ, MARK: "kills", "TMPDIR": str(runs.root / "tmp")}
-    surroundings["RAY_TMPDIR"] = str(runs.root / "ray")
+    surroundings |= {"RAY_TMPDIR": str(runs.root), **ON_RAY}
     words = [sys.executable, "-m", "benchmarks.kills", "--root", str(runs.root)]
     driver = subprocess.Popen(words, env=surroundings, stdout=-3, stderr=-3)
     lives = rng.expovariate(1 / 40)  # seconds of the driver
@@ -223,10 +224,10 @@ def full_disks(campaign: Any, root: Path, count: int) -> None:
         if campaign.over:
             return
         kind, size = rng.choice(kinds), rng.randrange(8, 64)
-        subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}k", DEVICE, disk], check=True)
+        subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}k", "none", disk], check=True)
         try:
             while not runs.finished:
-                ended, said = campaign.attempt(partial(runs.try_again, kind))
+                [(ended, said)] = campaign.attempt([partial(runs.try_again, kind)])
                 if ended != "loaded":
                     full = ended == "raised" and "no space left" in said
                     campaign.add("full disks", "raised" if full else "traceback", said)

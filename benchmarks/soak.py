@@ -33,7 +33,7 @@ import numpy as np
 import tyro
 
 from benchmarks.corpus import LOCK, arm_spec, corpus_data, deep_spec, results
-from benchmarks.kills import MARK, forked, left_of, marked, workers_on_ray
+from benchmarks.kills import MARK, ON_RAY, forked, left_of, marked, workers_on_ray
 from hyq.core.files import write_json
 from hyq.experts.scripted import scripted_dataset
 from hyq.runs.launch import SuiteDirectory, execute, launch, pending
@@ -63,9 +63,9 @@ def living() -> list[int]:
     return [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
 
 
-def killer(stop: threading.Event, rng: random.Random, killed: Counter[str]) -> None:
-    """Kill workers on Ray at random, one every few seconds."""
-    while not stop.wait(rng.expovariate(1 / 8)):
+def killer(stop: threading.Event, rng: random.Random, pause: float, killed: Counter[str]) -> None:
+    """Kill workers on Ray at random, one every `pause` seconds on average."""
+    while not stop.wait(rng.expovariate(1 / pause)):
         if workers := workers_on_ray("suite"):
             number = rng.choice([signal.SIGKILL, signal.SIGTERM])
             with contextlib.suppress(ProcessLookupError):
@@ -90,14 +90,17 @@ def suites(folder: Path, seconds: float, seed: int) -> None:
     suite = Suite("soak", "Soak", runs)
     expected = {}
     alone = SuiteDirectory.prepare(folder / "alone", suite)
+    began = time.monotonic()
     for run in runs:
         os.waitpid(forked(partial(execute, alone.path, run)), 0)
         expected[run.id] = results(alone.run_path(run))
+    # A machine that is busy needs more time for a run, and for the start of a worker before it.
+    pause = 8 + 3 * (time.monotonic() - began) / len(runs)
     while time.monotonic() < deadline:
         directory = SuiteDirectory.prepare(folder / "round", suite)
         cluster = Cluster(directory.path, None)
         stop, killed = threading.Event(), Counter[str]()
-        thread = threading.Thread(target=killer, args=(stop, rng, killed))
+        thread = threading.Thread(target=killer, args=(stop, rng, pause, killed))
         thread.start()
         events: list[Any] = []
         errors = []
@@ -114,7 +117,7 @@ def suites(folder: Path, seconds: float, seed: int) -> None:
         same = sum(found == expected[run.id] for run, found in zip(runs, ended, strict=True))
         drafts = [str(path) for path in directory.path.rglob(".*")]
         found = {
-            "runs": len(runs), "same": same, "killed": dict(killed),
+            "pause": round(pause, 1), "runs": len(runs), "same": same, "killed": dict(killed),
             "lost": sum(one is not None and one.outcome == "lost" for one in events),
             "failures": errors + [directory.failure(r) for r in runs if directory.failure(r)],
             "processes_left": list(left.values()), "drafts": drafts,
@@ -141,6 +144,7 @@ def main(
     minutes: float = 120.0,
     seed: int = 0,
     out: Path = Path("results/reliability/soak.json"),
+    parts: tuple[str, ...] = ("train", "suite"),
     part: str = "",
     folder: Path = Path(),
 ) -> None:
@@ -150,6 +154,7 @@ def main(
         minutes: How long.
         seed: Chooses what is killed, and when.
         out: Where the record goes.
+        parts: What to run.
         part: Of the command's own processes.
         folder: Of the command's own processes.
     """
@@ -170,21 +175,21 @@ def main(
             "--minutes", minutes - min(8, minutes / 2), "--seed", seed,
         ],
     }  # fmt: skip
-    parts: dict[str, subprocess.Popen[bytes]] = {}
-    for name, command in words.items():
+    begun: dict[str, subprocess.Popen[bytes]] = {}
+    for name in parts:
         (root / f"{name}.tmp").mkdir()
         surroundings = {**os.environ, MARK: name, "TMPDIR": str(root / f"{name}.tmp")}
-        surroundings["RAY_TMPDIR"] = str(root)
+        surroundings |= {"RAY_TMPDIR": str(root), **ON_RAY}
         with (root / f"{name}.log").open("wb") as log:
-            parts[name] = subprocess.Popen(
-                [sys.executable, *map(str, command)], env=surroundings,
+            begun[name] = subprocess.Popen(
+                [sys.executable, *map(str, words[name])], env=surroundings,
                 stdout=log, stderr=subprocess.STDOUT,
             )  # fmt: skip
     began, samples = time.monotonic(), []
-    while time.monotonic() - began < 60 * minutes and parts["train"].poll() is None:
+    while time.monotonic() - began < 60 * minutes and begun[parts[0]].poll() is None:
         time.sleep(20)
         one: dict[str, Any] = {"hours": (time.monotonic() - began) / 3600}
-        for name, process in parts.items():
+        for name, process in begun.items():
             try:
                 one[name] = usage(process.pid) | {"processes": len(marked(name))}
             except OSError:
@@ -192,17 +197,18 @@ def main(
         one["shared_memory"] = {"files": len(mapped([*marked("train"), *marked("suite")]))}
         samples.append(one)
         write_json(root / "samples.json", {"samples": samples})
-    parts["train"].send_signal(signal.SIGTERM)
-    ends = {name: process.wait(1200) for name, process in parts.items()}
-    rounds = [json.loads(line) for line in (root / "suite.log").read_text().splitlines()
-              if line.startswith('{"runs"')]  # fmt: skip
+    if "train" in begun:
+        begun["train"].send_signal(signal.SIGTERM)
+    ends = {name: process.wait(1200) for name, process in begun.items()}
+    said = (root / "suite.log").read_text() if "suite" in begun else ""
+    rounds = [json.loads(line) for line in said.splitlines() if line.startswith('{"pause"')]
+    records = root / "run" / "records.jsonl"
+    last = records.read_text().splitlines()[-1] if "train" in begun else "{}"
     found = {
         **circumstances(),
         "command": ["python", "-m", "benchmarks.soak", *sys.argv[1:]],
         "minutes": round((time.monotonic() - began) / 60, 1),
-        "train_steps": json.loads((root / "run" / "records.jsonl").read_text().splitlines()[-1])[
-            "online_steps"
-        ],
+        "train_steps": json.loads(last).get("online_steps"),
         "exit_codes": ends,
         "slopes": {
             name: {what: slope(samples, name, what) for what in ("mb", "files", "processes")}
@@ -216,6 +222,7 @@ def main(
         ),
         "suites": {
             "rounds": len(rounds),
+            "pauses": sorted({one["pause"] for one in rounds}),
             **{key: sum(one[key] for one in rounds) for key in ("runs", "same", "lost")},
             "killed": dict(sum((Counter(one["killed"]) for one in rounds), Counter[str]())),
             **{

@@ -95,6 +95,11 @@ def make_with_a_file(path: Path) -> None:
     (path / "theirs").write_text("x")
 
 
+def test_a_path_that_no_file_system_takes_raises() -> None:
+    with pytest.raises(HyqError, match="no path can be"), new_directory(Path("a\0b")):
+        pass
+
+
 def test_a_directory_that_somebody_else_made_meanwhile_is_kept(tmp_path: Path) -> None:
     path = tmp_path / "result"
     with pytest.raises(HyqError, match="exists already"), new_directory(path):
@@ -186,6 +191,14 @@ def test_json_that_was_changed_is_noticed(tmp_path: Path) -> None:
     assert read_json(path) == {"a": 1}
     with pytest.raises(HyqError, match="not what was written"):
         read_json(path, signed=True)
+
+
+def test_a_checksum_whose_name_was_changed_is_noticed(tmp_path: Path) -> None:
+    write_json(tmp_path / "x.json", {"a": 1, "b": "c"})
+    text = (tmp_path / "x.json").read_text()
+    (tmp_path / "x.json").write_text(text.replace("checksum", "checjsum"))
+    with pytest.raises(HyqError, match="not what was written"):
+        read_json(tmp_path / "x.json")
 
 
 def test_what_is_read_is_bounded(tmp_path: Path) -> None:

@@ -102,6 +102,16 @@ def test_what_does_not_fit_raises_by_name(given: dict[str, Any], message: str) -
         decode(Config, given)
 
 
+def test_a_setting_without_a_default_is_named_where_it_is_missing() -> None:
+    @dataclass(frozen=True)
+    class Named:
+        name: str
+        other: int = 1
+
+    with pytest.raises(HyqError, match="name is missing"):
+        decode(Named, {"other": 2})
+
+
 def test_anything_may_be_a_setting_without_a_type() -> None:
     marker = object()
     assert decode_value("x", Any, marker) is marker
@@ -128,6 +138,7 @@ NEVER: list[Callable[[], None]] = [
     lambda: check_range("x", 0, 1),
     lambda: check_range("x", 1.001, 0, 1),
     lambda: check_range("x", math.nan, 0, 1),
+    lambda: check_range("x", math.inf, 0),
     lambda: check_range("x", schedule("0:0.5, 1:1.5"), 0, 1),
     lambda: check_range("x", schedule("0:-0.5, 1:0.5"), 0),
 ]

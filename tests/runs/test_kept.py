@@ -1,5 +1,6 @@
 """Learning without an environment, experience that is kept, and runs that start from others."""
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from hyq.data.dataset import Dataset, Episode
 from hyq.data.fits import check_fits
 from hyq.data.spaces import spaces_of
 from hyq.runs import runner
+from hyq.runs.runner import Objects
 from hyq.runs.spec import RunSpec
 from tests.fqi.chain import STATES, Chain, SteeredChain, chain_logs, steered
 
@@ -71,6 +73,35 @@ def test_what_cannot_be_judged_says_so() -> None:
     idle = RunSpec(data="nowhere", algorithm="bc", threshold=1.0)
     with pytest.raises(HyqError, match="threshold is reached by playing"):
         runner.start(idle)
+
+
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        ({"wrappers": ("a:b",)}, "without an environment"),
+        ({"env_parameters": {"a": 1}}, "without an environment"),
+        ({"processes": True}, "without an environment"),
+        ({"evaluate_every": 2}, "without an environment"),
+        ({"evaluation_epsilon": 0.1}, "without an environment"),
+        ({"env": "X-v0", "evaluation_episodes": 0, "evaluate_every": 2}, "without evaluations"),
+        ({"env": "X-v0", "evaluation_episodes": 0, "evaluation_epsilon": 0.1}, "evaluations"),
+    ],
+)
+def test_options_of_a_run_without_effect_raise(change: dict[str, Any], what: str) -> None:
+    with pytest.raises(HyqError, match=f"{what} does not use"):
+        runner.start(RunSpec(**{"data": "nowhere", "algorithm": "bc", **change}))
+
+
+def test_a_vector_environment_is_not_made_anew() -> None:
+    made = gym.make_vec("CartPole-v1", 1)
+    with pytest.raises(HyqError, match="made already, does not use --processes"):
+        runner.start(RunSpec(algorithm="dqn", processes=True), objects=Objects(env=made))
+
+
+@pytest.mark.parametrize("seconds", [math.nan, -1.0])
+def test_the_time_between_checkpoints_is_a_time(seconds: float) -> None:
+    with pytest.raises(HyqError, match="time between checkpoints"):
+        runner.start(RunSpec("CartPole-v1", algorithm="dqn"), checkpoint_seconds=seconds)
 
 
 def test_experience_needs_a_directory_and_something_collected(tmp_path: Path) -> None:

@@ -161,6 +161,14 @@ def test_a_directory_of_another_suite_raises(tmp_path: Path) -> None:
         SuiteDirectory.prepare(tmp_path / "suite", fewer)
 
 
+def test_a_suite_writes_through_no_link(tmp_path: Path) -> None:
+    SuiteDirectory.prepare(tmp_path / "suite", SUITE)
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "suite" / "runs").symlink_to(tmp_path / "outside")
+    with pytest.raises(HyqError, match="is a link or a device"):
+        SuiteDirectory.prepare(tmp_path / "suite", SUITE)
+
+
 def test_a_suite_that_has_grown_continues_in_its_directory(tmp_path: Path) -> None:
     begun = Suite(SUITE.name, SUITE.title, SUITE.runs[:-1])
     directory = SuiteDirectory.prepare(tmp_path / "suite", begun)

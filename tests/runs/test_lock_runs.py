@@ -14,8 +14,10 @@ import numpy as np
 import pytest
 
 from hyq.core.errors import HyqError
+from hyq.core.files import read_json, write_json
 from hyq.core.types import Array
 from hyq.experts.lock import lock_dataset
+from hyq.report.records import RunResult, SuiteRecords
 from hyq.runs import lock
 from hyq.runs.lock_algorithms import LOCK_ALGORITHMS
 from hyq.runs.lock_spec import ALGORITHMS, USED_BY, LockRun
@@ -251,18 +253,47 @@ def test_a_first_record_without_its_link_is_noticed(tmp_path: Path) -> None:
         _ = RunDirectory.open(tmp_path / "run").rows
 
 
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("summary.json", {"wall_seconds": None}),
+        ("summary.json", {"solved": "yes"}),
+        ("summary.json", {"online_steps": -1}),
+        ("summary.json", {"eval_return": float("nan")}),
+        ("manifest.json", {"spec": {"horizon": "x"}}),
+        ("manifest.json", {"spec": {"algorithm": []}}),
+        ("manifest.json", {"spec": None}),
+    ],
+)
+def test_values_of_other_types_are_damage_under_any_checksum(
+    tmp_path: Path, name: str, change: dict[str, Any]
+) -> None:
+    list(lock.start(SMALL, tmp_path / "run"))
+    path = tmp_path / "run" / name
+    write_json(path, {**read_json(path), **change})
+    with pytest.raises(HyqError, match=f"{name} is damaged"):
+        RunResult.read(tmp_path / "run")
+
+
+@pytest.mark.parametrize("runs", [None, "x", [1], ["../../else"], [".."], ["a/b"]])
+def test_a_suite_s_runs_are_names_of_directories_in_it(tmp_path: Path, runs: Any) -> None:
+    write_json(tmp_path / "suite.json", {"suite": "s", "title": "t", "runs": runs})
+    with pytest.raises(HyqError, match="does not name a suite and its runs"):
+        SuiteRecords.read(tmp_path)
+
+
 def test_a_record_does_not_read_those_before_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = RunDirectory.create(tmp_path / "run", {"experiment": "lock"})
-    run.append({"iteration": 1})
+    run.append({"iteration": 1, "online_steps": 0})
     with monkeypatch.context() as patched:
         patched.setattr("hyq.runs.records.read_bytes", lambda *_: pytest.fail("it was read"))
-        run.append({"iteration": 1})
-        run.append({"iteration": 2})
-    RunDirectory(run.path).append({"iteration": 3})  # as another process would
-    run.append({"iteration": 3})
-    run.append({"iteration": 4})
+        run.append({"iteration": 1, "online_steps": 0})
+        run.append({"iteration": 2, "online_steps": 0})
+    RunDirectory(run.path).append({"iteration": 3, "online_steps": 0})  # as another process would
+    run.append({"iteration": 3, "online_steps": 0})
+    run.append({"iteration": 4, "online_steps": 0})
     assert [row["iteration"] for row in RunDirectory(run.path).rows] == [1, 2, 3, 4]
 
 

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from hyq.commands.watch import progress_bar
 from hyq.core.errors import HyqError
-from hyq.core.files import check_writable, read_json
+from hyq.core.files import check_writable
 from hyq.core.terminal import Terminal
 from hyq.report.ablations import report_ablations, report_datasets
 from hyq.report.curves import draw_runs, write_figure
@@ -25,6 +25,7 @@ from hyq.runs.montezuma_suite import (
     videos_to_make,
     write_datasets,
 )
+from hyq.runs.records import read_suite
 
 console = Terminal()
 
@@ -53,7 +54,7 @@ def report_suite(path: Annotated[Path, tyro.conf.Positional]) -> None:
     Args:
         path: The suite's directory.
     """
-    name = str(read_json(path / "suite.json").get("suite"))
+    name = read_suite(path)["suite"]
     _REPORTS.get(name, write_suite)(path, console)
 
 

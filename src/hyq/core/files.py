@@ -31,7 +31,9 @@ MOST_BYTES, MOST_JSON, MOST_NESTED = 16 << 30, 64 << 20, 32
 
 
 def check_free(path: Path) -> None:
-    """Raise for a path that exists already."""
+    """Raise for a path that exists already, or that none can have."""
+    if "\0" in str(path):
+        raise HyqError(f"no path can be {str(path)!r}")
     if path.exists():
         raise HyqError(f"{path} exists already: choose another path, or remove it first")
 
@@ -101,11 +103,12 @@ def check_plain(directory: Path) -> None:
     directory may have chosen; and to open a pipe may take for ever.
     """
     for path in (directory, *directory.rglob("*")):
-        kind = path.lstat().st_mode
-        if not (stat.S_ISREG(kind) or stat.S_ISDIR(kind) or path == directory):
-            raise HyqError(
-                f"{path} is a link or a device: nothing is written here until it is gone"
-            )
+        with contextlib.suppress(FileNotFoundError):  # a draft that another process has renamed
+            kind = path.lstat().st_mode
+            if not (stat.S_ISREG(kind) or stat.S_ISDIR(kind) or path == directory):
+                raise HyqError(
+                    f"{path} is a link or a device: nothing is written here until it is gone"
+                )
 
 
 def remove_drafts(directory: Path) -> None:
@@ -174,6 +177,11 @@ def read_bytes(path: Path, most: int = MOST_BYTES) -> bytes:
         return file.read()
 
 
+def read_text(path: Path) -> str:
+    """Read a text that anybody may have written."""
+    return read_bytes(path, MOST_JSON).decode(errors="replace")
+
+
 def at_once(path: str, flags: int) -> int:
     """Open a file for reading; a pipe without a writer would wait."""
     return os.open(path, flags | os.O_NONBLOCK)
@@ -196,6 +204,12 @@ def read_json(path: Path, *, signed: bool = False) -> dict[str, Any]:
     """Read a JSON object and check it; one that must be `signed` has a checksum."""
     content = parse_json(path, read_bytes(path, MOST_JSON))
     digest = content.pop(CHECKSUM, None)
+    if digest is None:  # damage may have changed the name of a checksum
+        others = [n for n, value in content.items() if isinstance(value, str) and len(value) == 32]
+        signed |= any(
+            content[other] == json_digest({n: v for n, v in content.items() if n != other})
+            for other in others
+        )
     if (signed or digest is not None) and digest != json_digest(content):
         raise HyqError(f"{path} is damaged: its content is not what was written")
     return content

@@ -8,7 +8,7 @@ import numbers
 import textwrap
 import types
 from collections.abc import Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from hyq.core.errors import HyqError
@@ -22,6 +22,8 @@ def check_range(
 ) -> None:
     """Raise unless a number, or a schedule at all times, lies within [low, high]."""
     least, most = value.range if isinstance(value, PiecewiseLinear) else (value, value)
+    if most == math.inf:
+        raise HyqError(f"{name} must be finite, got {most:g}")
     if not low <= least <= most <= high:
         wanted = f"at least {low:g}" if high == math.inf else f"within [{low:g}, {high:g}]"
         found = f"{least:g}" if least == most else f"{least:g} to {most:g}"
@@ -61,6 +63,9 @@ def decode(config: type[Config], settings: Mapping[str, Any]) -> Config:
     unknown = sorted(str(name) for name in settings if name not in kinds)
     if unknown:
         raise HyqError(f"no setting is called {', '.join(unknown)}")
+    for part in fields(config):  # type: ignore[arg-type]
+        if part.default is part.default_factory is MISSING and part.name not in settings:
+            raise HyqError(f"{part.name} is missing")
     return config(**{name: decode_value(name, kinds[name], v) for name, v in settings.items()})
 
 

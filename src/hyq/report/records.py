@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from hyq.core.errors import HyqError
-from hyq.core.files import read_json
+from hyq.core.files import read_text
 from hyq.envs import SPARSE_TASKS
-from hyq.runs.records import RunDirectory
+from hyq.runs.records import RunDirectory, read_suite
 from hyq.runs.suites import OFFLINE_ALGORITHMS
 
 Item = TypeVar("Item")
@@ -139,10 +139,10 @@ class SuiteRecords:
     @classmethod
     def read(cls, path: Path) -> "SuiteRecords":
         """Read whatever has been recorded so far."""
-        manifest = read_json(path / "suite.json")
+        manifest = read_suite(path)
         begun = [path / "runs" / name for name in manifest["runs"]]
         runs = [RunResult.read(one) for one in begun if (one / "manifest.json").exists()]
-        failures = {p.stem: p.read_text() for p in sorted((path / "failures").glob("*.txt"))}
+        failures = {p.stem: read_text(p) for p in sorted((path / "failures").glob("*.txt"))}
         if not any(run.rows for run in runs):
             raise HyqError(f"{path} has no records to report yet")
         return cls(path, manifest, runs, failures)

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from hyq.agents.base import Agent
@@ -78,6 +79,8 @@ def load_networks(directory: Path, training: Any) -> None:
     networks = _networks(training)
     # Networks that compute in bfloat16 are modules within modules, which their names show.
     saved = {name.replace("module.", ""): array for name, array in load_arrays(path).items()}
+    if not all(np.isfinite(array).all() for array in saved.values()):
+        raise HyqError(f"{path} has values that are not finite")
     fitting = {}
     for name, tensor in networks.state_dict().items():
         found = saved.get(name.replace("module.", ""))

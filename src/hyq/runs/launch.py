@@ -21,10 +21,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from hyq.core.errors import HyqError
-from hyq.core.files import new_directory, read_json, write_bytes, write_json
+from hyq.core.files import check_plain, new_directory, read_text, write_bytes, write_json
 from hyq.runs import lock, runner
 from hyq.runs.lock_spec import LockRun
-from hyq.runs.records import Progress, RunDirectory, circumstances
+from hyq.runs.records import Progress, RunDirectory, circumstances, read_suite
 from hyq.runs.suites import Run, Suite
 
 Outcome = Literal["finished", "failed", "lost"]
@@ -50,7 +50,8 @@ class SuiteDirectory:
             with new_directory(path) as draft:
                 write_json(draft / "suite.json", content | circumstances())
             return cls(path)
-        begun = read_json(path / "suite.json")
+        check_plain(path)
+        begun = read_suite(path)
         if begun.get("suite") != suite.name or not set(begun["runs"]) <= set(content["runs"]):
             raise HyqError(f"{path} holds another suite: choose another directory")
         if begun["runs"] != content["runs"]:
@@ -72,7 +73,7 @@ class SuiteDirectory:
     def failure(self, spec: Run) -> str | None:
         """Return the error a run ended with, if it did."""
         path = self.failure_path(spec)
-        return path.read_text() if path.exists() else None
+        return read_text(path) if path.exists() else None
 
     def fail(self, spec: Run, reason: str) -> None:
         """Keep the error that a run ended with."""

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from hyq.core.files import read_json, write_json
 from hyq.experts.montezuma_data import EXPERT_PERCENT, Recording, Recordings, journey
-from hyq.runs.records import RunDirectory
+from hyq.runs.records import RunDirectory, read_suite
 from hyq.runs.video import FILE, Environment, EpisodeFacts, Video, load_policy, play_video
 
 DATASETS, VIDEOS = "datasets.json", "videos"
@@ -60,7 +60,7 @@ def videos_to_make(path: Path) -> dict[Path, Path]:
     There is one of each algorithm and dataset, of its first seed, once that has finished.
     """
     found: dict[Path, Path] = {}
-    for name in read_json(path / "suite.json")["runs"]:
+    for name in read_suite(path)["runs"]:
         run = path / "runs" / name
         if (run / "summary.json").exists() and (run / "last").exists():
             spec = RunDirectory.open(run).manifest["spec"]

@@ -9,20 +9,22 @@ summary.json     the result, written last: a run that has one is finished
 import contextlib
 import fcntl
 import json
+import math
 import platform
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 from hyq.core.arrays import save_arrays
-from hyq.core.errors import HyqError
+from hyq.core.errors import HyqError, in_one_line
 from hyq.core.files import (
+    DAMAGE,
     append_line,
     at_once,
     check_free,
@@ -36,21 +38,21 @@ from hyq.core.files import (
     remove_drafts,
     write_json,
 )
+from hyq.core.settings import decode_value
 from hyq.data.dataset import Dataset
 from hyq.fqi.base import Snapshot
+from hyq.runs.lock_spec import LockRun
+from hyq.runs.spec import RunSpec
 
 RECORDS, LINK, HEAD = "records.jsonl", "chain", "last_record"
 MOST_RECORDS = 1 << 30
-KINDS: dict[str, Any] = {
-    "iteration": int,
-    "online_steps": int,
-    "updates": int,
-    "eval_return": float | int | None,
-    "recent_return": float | int | None,
-    "episodes": list,
-    "seconds": dict,
+NEEDED = ("solved", "eval_return", "online_steps", "wall_seconds")
+"""What a summary is nothing without."""
+SPECS: dict[str, Any] = {
+    "lock": LockRun,
+    **dict.fromkeys(("train", "deep", "rnd"), RunSpec),  # the last two are of earlier versions
 }
-"""Types of the values of a record that are computed with."""
+"""What describes a run of each experiment."""
 MEASURED_PACKAGES = ("hyq", "gymnasium", "numpy", "scipy", "torch")
 
 
@@ -117,7 +119,10 @@ class RunDirectory:
     @property
     def manifest(self) -> dict[str, Any]:
         """What was asked."""
-        return read_json(self.path / "manifest.json")
+        path = self.path / "manifest.json"
+        found = read_json(path)
+        check_manifest(path, found)
+        return found
 
     @property
     def summary(self) -> dict[str, Any] | None:
@@ -127,7 +132,11 @@ class RunDirectory:
 
     def _summary(self) -> dict[str, Any] | None:
         path = self.path / "summary.json"
-        return read_json(path) if path.exists() else None
+        if not path.exists():
+            return None
+        found = read_json(path)
+        check_kinds(path, found, NEEDED if self.manifest.get("experiment") in SPECS else ())
+        return found
 
     @property
     def checkpoint(self) -> Path:
@@ -154,6 +163,8 @@ class RunDirectory:
         ended = self._summary()
         if ended is not None and ended.get(HEAD, head) != head:
             raise HyqError(f"{self.path / RECORDS} is damaged: its last lines are missing")
+        for row in rows:
+            check_kinds(self.path / RECORDS, row, ("iteration", "online_steps"))
         return rows
 
     @cached_property
@@ -197,7 +208,7 @@ class Records:
     def __init__(self, path: Path, linked: Callable[[], bool] = lambda: False) -> None:
         self._path, self._linked = path, linked
         """The file, and whether its first line has a link, which is asked if it has none."""
-        self._size, self._done, self._head = 0, set[Any](), ""
+        self._size, self._done, self._head = 0, set[str](), ""
         """What the file was like when it was last appended to."""
 
     def read(self) -> tuple[list[dict[str, Any]], str]:
@@ -207,7 +218,6 @@ class Records:
         for number, line in enumerate(lines, start=1):
             row = parse_json(path, line)
             link = row.pop(LINK, None)
-            check_row(path, number, row)
             if link is not None or head or self._linked():
                 head = _link(head, row)
                 if link != head:
@@ -220,16 +230,16 @@ class Records:
 
     def append(self, row: Mapping[str, Any]) -> None:
         """Add a row, unless there is one of its iteration."""
-        path, iteration = self._path, row.get("iteration")
+        path, iteration = self._path, repr(row.get("iteration"))
         if self._size != (path.stat().st_size if path.exists() else 0):
             # Another process wrote to it; a long run does not read it all for every record.
             rows, self._head = self.read()
-            self._done = {row["iteration"] for row in rows if "iteration" in row}
-        if iteration not in self._done:
+            self._done = {repr(row.get("iteration")) for row in rows}
+        if "iteration" not in row or iteration not in self._done:
             head, line = chained(self._head, row)
             append_line(path, line)
             self._head = head
-            self._done |= {iteration} - {None}
+            self._done.add(iteration)
         self._size = path.stat().st_size
 
 
@@ -244,11 +254,73 @@ def _link(head: str, row: Mapping[str, Any]) -> str:
     return json_digest([head, row])[:16]
 
 
-def check_row(path: Path, number: int, row: Mapping[str, Any]) -> None:
-    """Raise for a record whose values have other types than are written."""
-    for name, kind in KINDS.items():
-        if name in row and (not isinstance(row[name], kind) or isinstance(row[name], bool)):
-            raise HyqError(f"{path} is damaged at line {number}: {name} is {row[name]!r:.40}")
+def check_kinds(path: Path, content: Mapping[str, Any], needed: Collection[str] = ()) -> None:
+    """Raise where values that are computed with are missing, or are not what is written here."""
+    if missing := [name for name in needed if name not in content]:
+        raise HyqError(f"{path} is damaged: it has no {missing[0]}")
+    for name, fits in KINDS.items():
+        if name in content and not fits(content[name]):
+            raise HyqError(f"{path} is damaged: {name} is {content[name]!r:.40}")
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 53
+
+
+def _is_number(value: Any) -> bool:
+    is_real = isinstance(value, int | float) and not isinstance(value, bool)
+    return is_real and math.isfinite(value) and abs(value) < 1e30
+
+
+def _is_number_or_none(value: Any) -> bool:
+    return value is None or _is_number(value)
+
+
+def _are_numbers(value: Any) -> bool:
+    return isinstance(value, list) and all(map(_is_number, value))
+
+
+def _are_episodes(value: Any) -> bool:
+    return isinstance(value, list) and all(_are_numbers(one) and len(one) == 3 for one in value)
+
+
+KINDS: dict[str, Callable[[Any], bool]] = {
+    **dict.fromkeys(("iteration", "online_steps", "updates", "offline_samples"), _is_count),
+    **dict.fromkeys(("eval_return", "peak_return", "recent_return"), _is_number_or_none),
+    "wall_seconds": _is_number,
+    "solved": lambda value: isinstance(value, bool),
+    "solved_at": lambda value: value is None or _is_count(value),
+    "eval_returns": _are_numbers,
+    "episodes": _are_episodes,
+    "seconds": lambda value: isinstance(value, dict) and all(map(_is_number, value.values())),
+}
+"""Of the values that reports and runs compute with, whether they can be."""
+
+
+def check_manifest(path: Path, manifest: Mapping[str, Any]) -> None:
+    """Raise where the spec of a run, of this version or an earlier one, has other types."""
+    if manifest.get("experiment") not in SPECS:
+        return
+    kinds = get_type_hints(SPECS[manifest["experiment"]])
+    try:
+        for name, value in manifest["spec"].items():
+            # Earlier versions kept an environment's parameters as text.
+            if name in kinds and not (name == "env_parameters" and isinstance(value, str)):
+                decode_value(name, kinds[name], value)
+    except (HyqError, *DAMAGE) as error:
+        raise HyqError(f"{path} is damaged: {in_one_line(error)}") from None
+
+
+def read_suite(path: Path) -> dict[str, Any]:
+    """Read what a suite's directory is of: its name and title, and the names of its runs."""
+    found = read_json(path / "suite.json")
+    runs = found.get("runs")
+    names = [found.get("suite"), found.get("title"), *(runs if isinstance(runs, list) else [None])]
+    if not all(isinstance(name, str) for name in names) or any(
+        name in ("", ".", "..") or Path(name).name != name for name in names[2:]
+    ):
+        raise HyqError(f"{path / 'suite.json'} is damaged: it does not name a suite and its runs")
+    return found
 
 
 def describe(dataset: Dataset | None) -> dict[str, Any] | None:

@@ -32,7 +32,7 @@ from hyq.runs.checkpoint import TrainingCheckpoint, after_loading
 from hyq.runs.named_data import fitting, load
 from hyq.runs.process import interruptible, one_thread
 from hyq.runs.records import RunDirectory, describe
-from hyq.runs.spec import RunSpec
+from hyq.runs.spec import RunSpec, check_effects
 from hyq.trainer import OnlineConfig, Report
 
 CONFIRMING_EPISODES = 100
@@ -87,6 +87,9 @@ def start(
             "save_experience keeps the replay buffer's transitions in the run's directory: give "
             "out, and an algorithm that acts and replays"
         )
+    check_effects(spec, objects.env or spec.env)
+    if not checkpoint_seconds >= 0:
+        raise HyqError(f"the time between checkpoints must not be {checkpoint_seconds:g} seconds")
     if out is not None:
         RunDirectory.check_free(out)
     run = _Run(spec, objects)

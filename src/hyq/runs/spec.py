@@ -9,7 +9,7 @@ from typing import Any, Self
 from hyq.algorithms import Configs, configure
 from hyq.core.actions import ActionKind
 from hyq.core.errors import HyqError
-from hyq.core.settings import decode, encode_value
+from hyq.core.settings import check_idle, decode, encode_value
 
 LONGEST_NAME = 200
 """Characters; file systems stop at 255 bytes, and copies of a name want an ending."""
@@ -108,6 +108,23 @@ class RunSpec:
                 "know: use the version that its manifest names"
             )
         return decode(cls, encoded)
+
+
+def check_effects(spec: RunSpec, env: Any) -> None:
+    """Raise for options of a run that would have no effect in its environment, or without one."""
+    making = "wrappers", "env_parameters", "processes"
+    evaluating = "evaluate_every", "evaluation_epsilon"
+    if env is None:
+        _check_usual(spec, "a run without an environment", *making, *evaluating)
+    elif not isinstance(env, str) and hasattr(env, "num_envs"):
+        _check_usual(spec, "a vector environment, which is made already,", *making)
+    if env is not None and not spec.evaluation_episodes:
+        _check_usual(spec, "a run without evaluations", *evaluating)
+
+
+def _check_usual(spec: RunSpec, what: str, *names: str) -> None:
+    usual = RunSpec()
+    check_idle(what, **{n: getattr(spec, n) != getattr(usual, n) for n in names})
 
 
 def changed_fields(spec: Any, named: Collection[str]) -> str:
