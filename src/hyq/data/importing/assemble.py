@@ -15,9 +15,10 @@ from hyq.core.memory import check_room
 from hyq.core.types import Array, BoolArray, IntArray
 from hyq.data.dataset import Dataset, observation_files
 from hyq.data.importing.columns import Columns, find_columns
-from hyq.data.importing.formats import Table, open_tables, unusable
+from hyq.data.importing.formats import open_tables
 from hyq.data.importing.order import Arrangement, Finding, Log, Plan, Rules, described, doubt
 from hyq.data.importing.store import Store
+from hyq.data.importing.table import Table, unusable
 from hyq.data.importing.values import (
     BadRowError,
     codes,
@@ -33,6 +34,8 @@ from hyq.data.importing.values import (
 )
 
 NO_VALUE = "has no finite value; correct it, or leave such rows out with missing='drop'"
+BYTES_A_ROW = 40
+"""Memory that it takes to sort."""
 TESTED_BYTES = 2**26
 """How much of the observations is tested for continuity, where no column says what follows what."""
 
@@ -177,10 +180,11 @@ class _Import:
         ids: dict[Any, int] = {}
         words: set[str] = set()
         ends = dict.fromkeys((table.name for table in self._tables), 0)
+        _check_room(sum(table.rows for table in self._tables))
         for row, before, table, whole in self._rows(names):
             batch, ends[table.name] = whole, row + len(whole)
             if row % 2**20 < len(batch):
-                check_room(40 * row, f"to sort {row:,} rows", "import fewer files at a time")
+                _check_room(row)
             gone = np.logical_or.reduce([missing(column) for column in batch.columns])
             if gone.any():
                 if rules.missing == "raise":
@@ -388,6 +392,10 @@ class _Import:
         if reward.shape[1] != 1:
             raise HyqError(f"column {self.columns.reward!r} has {reward.shape[1]} values a row")
         return reward[:, 0].astype(np.float32)
+
+
+def _check_room(rows: int) -> None:
+    check_room(BYTES_A_ROW * rows, f"to sort {rows:,} rows", "import fewer files at a time")
 
 
 @contextmanager
