@@ -1,6 +1,6 @@
 """Damaged and hostile files through import, check and load: one line said, bounded memory.
 
-python benchmarks/hostile_files.py [--hostile] [--count 500] [--seed 0]
+python benchmarks/hostile_files.py [--hostile] [--count 500] [--minutes 60] [--seed 0]
     [--out results/files/hostile.json]
 
 Files of the corpus of awkward ones (tests/data/awkward_files.py) are changed at random (bits,
@@ -38,7 +38,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from benchmarks.bad_files import changed, hostile
 
-SECONDS, ADDRESS_SPACE, RESIDENT_MB = 60, 4 * 2**30, 2048
+SECONDS, ADDRESS_SPACE, RESIDENT_MB = 240, 4 * 2**30, 2048
 """Limits of a file: time, and memory, of which about 370 MB are the libraries'."""
 WAYS = ("load", "import", "check")
 
@@ -241,8 +241,8 @@ class Campaign:
             if path.is_file() and not path.is_symlink() and path.stat().st_size > 2**24:
                 path.unlink()
 
-    def damaged(self, count: int, seed: int, folder: Path) -> None:
-        """Damage files of the corpus at random."""
+    def damaged(self, count: int, seed: int, folder: Path, minutes: float) -> int:
+        """Damage files of the corpus at random; return how many."""
         from tests.data.awkward_files import CASES  # noqa: PLC0415
 
         rng = random.Random(seed)
@@ -253,7 +253,10 @@ class Campaign:
             for path in sorted((folder / name).rglob("*")):
                 if path.is_file() and name != "cut_short":
                     sources.append((name, path, case.options))
+        until = time.monotonic() + 60 * minutes
         for number in range(count):
+            if time.monotonic() > until:
+                return number
             name, source, options = rng.choice(sources)
             path = folder / f"damaged{''.join(source.suffixes)}"
             content = source.read_bytes()
@@ -264,12 +267,14 @@ class Campaign:
             path.write_bytes(content)
             way = ("load", "import", "load", "check")[number % 4]
             self.take(path, options, way, f"{name} {number} of seed {seed}")
+        return count
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--hostile", action="store_true", help="take those made by hand, too")
     parser.add_argument("--count", type=int, default=500, help="damaged files")
+    parser.add_argument("--minutes", type=float, default=60.0, help="when to stop")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path)
     parser.add_argument("--work", action="store_true", help=argparse.SUPPRESS)
@@ -287,13 +292,14 @@ def main() -> None:
             (folder / part).mkdir()
         if options.hostile:
             campaign.hostile(folder / "hostile")
-        campaign.damaged(options.count, options.seed, folder / "damaged")
+        damaged = folder / "damaged"
+        count = campaign.damaged(options.count, options.seed, damaged, options.minutes)
     campaign.worker.close()
     total = sum(campaign.counts.values(), collections.Counter())
     found = {
         "seed": options.seed,
         "hostile": options.hostile,
-        "damaged": options.count,
+        "damaged": count,
         "counts": dict(total),
         "by_way_and_ending": {name: dict(one) for name, one in sorted(campaign.counts.items())},
         "code_run": int(witness.exists()),
