@@ -121,14 +121,9 @@ class _Import:
         self._vocabulary: dict[str, list[str]] = {}
 
     def run(self, draft: Path | None) -> Imported:
-        log = self._log()
-        columns = self.columns
-        arrangement = Arrangement(
-            log, self._rules, bool(columns.next_observation), columns.done_is_over
-        )
-        plan = arrangement.plan(lambda one, other: self._same(log, one, other))
-        self._check_continuity(log, plan)
-        observation, action, reward = self._filled(log, plan, draft)
+        columns, plan = self.columns, self._plan()
+        self._check_continuity(plan)
+        observation, action, reward = self._filled(plan, draft)
         episodes = len(plan.length)
         provenance = {
             **next((dict(table.about) for table in self._tables if table.about), {}),
@@ -151,6 +146,14 @@ class _Import:
             provenance,
         )
         return Imported(dataset, columns, plan.findings)
+
+    def _plan(self) -> Plan:
+        """Find out where each row belongs."""
+        log, columns = self._log(), self.columns
+        arrangement = Arrangement(
+            log, self._rules, bool(columns.next_observation), columns.done_is_over
+        )
+        return arrangement.plan(lambda one, other: self._same(log, one, other))
 
     def _rows(self, names: Sequence[str]) -> Iterator[tuple[int, int, Table, pa.RecordBatch]]:
         """Go through batches: their first row, of all and of the table, the table, the batch."""
@@ -274,7 +277,7 @@ class _Import:
             prints[row : row + len(batch)] = fingerprints(names, batch)
         return prints[one] == prints[other]
 
-    def _check_continuity(self, log: Log, plan: Plan) -> None:
+    def _check_continuity(self, plan: Plan) -> None:
         """Raise for a doubtful order of rows, where nothing else says what follows what."""
         columns = self.columns
         if columns.time or columns.next_observation or self._rules.order == "as-is":
@@ -301,7 +304,7 @@ class _Import:
                 "episode and time, or say that they are with order='as-is'"
             )
 
-    def _filled(self, log: Log, plan: Plan, draft: Path | None) -> tuple[Any, Any, Any]:
+    def _filled(self, plan: Plan, draft: Path | None) -> tuple[Any, Any, Any]:
         """Read all rows and put each where it belongs."""
         columns = self.columns
         observations = int((plan.length + 1).sum())
