@@ -131,6 +131,8 @@ def train(
     is_vector = isinstance(env, gym.vector.VectorEnv)
     if is_vector and find_algorithm(algorithm, actions).acts:
         settings.setdefault("num_envs", env.num_envs)  # type: ignore[union-attr]
+    if env is None:
+        runner.check_played(evaluation_episodes=bool(evaluation_episodes))
     if evaluation_episodes is None:
         evaluation_episodes = 0 if is_vector and evaluation_env is None else 10
     given: Any = data

@@ -39,7 +39,7 @@ SUBCOMMANDS = {
     "data import": "hyq.commands.data_import:data_import",
     "data make lock": "hyq.commands.data_make:data_make_lock",
     "data make": "hyq.commands.data_make:data_make",
-    "data export montezuma": "hyq.commands.data_make:data_export_montezuma",
+    "data export": "hyq.commands.data_make:data_export",
     "data list": "hyq.commands.data:data_list",
     "data show": "hyq.commands.data:data_show",
     "data check": "hyq.commands.check:data_check",

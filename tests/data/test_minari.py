@@ -8,6 +8,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
+from hyq.cli import main
 from hyq.core.errors import HyqError
 from hyq.data.columns import named
 from hyq.data.dataset import Dataset, Episode
@@ -69,6 +70,18 @@ def test_what_is_exported_comes_back(
         np.testing.assert_array_equal(theirs.actions, ours.action)
         np.testing.assert_array_equal(theirs.rewards, ours.reward)
         assert bool(theirs.terminations[-1]) == ours.terminated == (not theirs.truncations[-1])
+
+
+@pytest.mark.parametrize("env", [None, "MountainCar-v0"])
+def test_the_command_exports_what_was_saved(
+    env: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "minari"))
+    dataset = load("mountaincar/half").episodes(np.arange(2))
+    dataset.save(tmp_path / "logs")
+    words = ["data", "export", str(tmp_path / "logs"), "--dataset-id", "lab/car-v0"]
+    assert main([*words, *(["--env", env] if env else [])]) == 0
+    assert load("lab/car-v0").digest() == dataset.digest()
 
 
 def test_actions_of_another_space_are_refused() -> None:

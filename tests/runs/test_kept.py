@@ -70,9 +70,28 @@ def test_what_cannot_be_judged_says_so() -> None:
         hyq.train(data=LOGS, **BRIEF)
     with pytest.raises(HyqError, match="give an environment, or data"):
         hyq.train(algorithm="bc")
-    idle = RunSpec(data="nowhere", algorithm="bc", threshold=1.0)
-    with pytest.raises(HyqError, match="threshold is reached by playing"):
-        runner.start(idle)
+
+
+@pytest.mark.parametrize(
+    "idle", [{"threshold": 1.0}, {"evaluate_every": 2}, {"wrappers": ("a:B",)}, {"processes": True}]
+)
+def test_what_is_about_an_environment_raises_without_one(idle: dict[str, Any]) -> None:
+    with pytest.raises(HyqError, match=f"{next(iter(idle))} has no effect without an environment"):
+        runner.start(RunSpec(data="nowhere", algorithm="bc", **idle))
+
+
+def test_evaluation_episodes_raise_without_an_environment(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wanted = "evaluation_episodes has no effect without an environment"
+    with pytest.raises(HyqError, match=wanted):
+        hyq.train(data=LOGS, algorithm="bc", evaluation_episodes=20)
+    LOGS.save(tmp_path / "logs")
+    words = ["train", "--data", str(tmp_path / "logs"), "--algorithm", "bc"]
+    # As many as the default: given all the same.
+    words += ["--evaluation-episodes=20", "--out", str(tmp_path / "run")]
+    assert main(words) == 2
+    assert wanted in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,9 @@
-"""Making datasets, and exporting those of Montezuma's Revenge."""
+"""Making datasets, and exporting them."""
 
+from contextlib import closing
 from pathlib import Path
 from typing import Annotated
 
-import gymnasium as gym
-import numpy as np
 import tyro
 
 from hyq.commands.data import data_show
@@ -12,11 +11,11 @@ from hyq.commands.watch import progress_bar
 from hyq.core.files import check_free
 from hyq.core.terminal import Terminal
 from hyq.data.minari import export_minari
+from hyq.data.spaces import spaces_of
 from hyq.envs.combination_lock import Emission, LockSpec
-from hyq.envs.montezuma import SIDE
+from hyq.envs.make import env_factory
 from hyq.experts.lock import LockData, lock_dataset
-from hyq.experts.montezuma_data import load
-from hyq.runs.named_data import make_scripted
+from hyq.runs.named_data import load, make_scripted
 
 console = Terminal()
 
@@ -67,13 +66,22 @@ def data_make_lock(
     data_show(out)
 
 
-def data_export_montezuma(name: str, *, dataset_id: str) -> None:
-    """Export one of the shipped datasets to Minari, without loss.
+def data_export(
+    name: Annotated[str, tyro.conf.Positional], *, dataset_id: str, env: str | None = None
+) -> None:
+    """Export a dataset to Minari, without loss.
 
     Args:
-        name: Such as montezuma/hard: see 'hyq data list'.
-        dataset_id: Its name in Minari, such as hyq/montezuma-hard-v0.
+        name: Directory of a dataset, or a name of 'hyq data list'.
+        dataset_id: Its name in Minari, such as lab/lander-v0.
+        env: Environment whose spaces are written; without one those that the data carries, or that
+            its values show.
     """
-    images = gym.spaces.Box(0, 255, (SIDE, SIDE), np.uint8)
-    export_minari(load(name), dataset_id, images, gym.spaces.Discrete(18))
+    dataset = load(name)
+    if env is None:
+        spaces = spaces_of(dataset)
+    else:
+        with closing(env_factory(env)()) as made:
+            spaces = made.observation_space, made.action_space
+    export_minari(dataset, dataset_id, *spaces)
     console.print(f"exported: minari.load_dataset({dataset_id!r})")

@@ -78,6 +78,9 @@ def train(words: list[str]) -> Callable[..., None]:
         if tensorboard:
             check_tensorboard()
         options, usual = dataclasses.asdict(run), dataclasses.asdict(settings_options())
+        if options["env"] is None:  # the default is not 0, so only the words tell a given one
+            episodes = _option(words, "evaluation-episodes")
+            runner.check_played(evaluation_episodes=episodes not in (None, "0"))
         options["env_parameters"] = json_object("env_parameters", options["env_parameters"])
         given = dataclasses.asdict(settings).items()
         spec = RunSpec(**options, settings={name: v for name, v in given if v != usual[name]})

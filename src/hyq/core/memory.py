@@ -2,6 +2,7 @@
 
 import ctypes
 import re
+import resource
 import sys
 from pathlib import Path
 
@@ -24,13 +25,23 @@ def keep_freed_memory() -> None:
 
 def check_room(size: int, what: str, remedy: str) -> None:
     """Raise where `size` bytes would take more than half of the memory that is free."""
-    try:
-        about = Path("/proc/meminfo").read_text()
-    except OSError:  # no Linux: it remains to be seen
-        return
-    found = re.search(r"MemAvailable:\s+(\d+)", about)
-    if found and 2 * size > (free := 1024 * int(found[1])):
+    free = _free()
+    if free is not None and 2 * size > free:
         raise HyqError(
             f"{what} would take {size / 2**30:.1f} GB of the {free / 2**30:.1f} GB of memory that "
             f"are free: {remedy}"
         )
+
+
+def _free() -> int | None:
+    """Return how many bytes the machine has, and the process may take; None where none can tell."""
+    try:
+        about = Path("/proc/meminfo").read_text() + Path("/proc/self/status").read_text()
+    except OSError:  # no Linux: it remains to be seen
+        return None
+    free, used = (
+        1024 * int(found[1]) if (found := re.search(rf"{name}:\s+(\d+)", about)) else 0
+        for name in ("MemAvailable", "VmSize")
+    )
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    return free if limit == resource.RLIM_INFINITY else min(free, limit - used)

@@ -86,9 +86,18 @@ def blocks(column: Column, rows: int = 65536) -> Iterator[Array]:
 
 def release(column: Column) -> None:
     """Let the system take back what it holds in memory of a column that lies on disk."""
+    _advise(column, "MADV_DONTNEED")
+
+
+def read_at_random(column: Column) -> None:
+    """Let the system read only the rows that are asked for, not those that follow in the file."""
+    _advise(column, "MADV_RANDOM")
+
+
+def _advise(column: Column, advice: str) -> None:
     array = column.blob if isinstance(column, PackedFrames) else column
-    if isinstance(array, np.memmap) and hasattr(mmap, "MADV_DONTNEED"):
-        array._mmap.madvise(mmap.MADV_DONTNEED)  # type: ignore[attr-defined]
+    if isinstance(array, np.memmap) and hasattr(mmap, advice):
+        array._mmap.madvise(getattr(mmap, advice))  # type: ignore[attr-defined]
 
 
 def check_vector(name: str, column: Array) -> None:

@@ -20,7 +20,7 @@ from hyq.core.types import Array
 from hyq.data.columns import over_columns
 from hyq.data.dataset import Dataset, Episode
 from hyq.data.fits import check_fits
-from hyq.data.importing.formats import reading
+from hyq.data.importing.table import reading
 from hyq.envs.spaces import space_to_json
 
 

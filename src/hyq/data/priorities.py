@@ -68,7 +68,7 @@ class Priorities:
             # Sums are taken anew and never adjusted by a difference, so rounding cannot pile up.
             above[nodes] = level.take(nodes, axis=0).sum(axis=1)
 
-    def restore(self, leaves: FloatArray) -> None:
+    def restore(self, leaves: FloatArray | BoolArray) -> None:
         """Give every slot its priority at once."""
         self._levels[-1].reshape(-1)[: self.capacity] = leaves
         self.count = int(np.count_nonzero(leaves))

@@ -106,42 +106,34 @@ class ReplayBuffer:
             return_gamma: Work out every transition's discounted return, for `return_to_go`.
         """
         rows = dataset.num_observations
-        on_disk = stays_on_disk(dataset, prepare)
         # One step of the write head invalidates the oldest slots, so there is room for them.
         length = rows + frame_stack - 1
         buffer = cls(1, length, observation_space, actions.space, frame_stack=frame_stack)
-        reached = np.ones(rows, dtype=bool)  # by a transition, unlike the first of each episode
-        first = np.cumsum(dataset.length + 1) - dataset.length - 1
-        reached[first] = False
-        ends = np.cumsum(dataset.length) - 1
-        if on_disk:
-            buffer._frames = tree_map(StoredFrames, dataset.observation)
-            buffer._columns = stored_columns(
-                dataset, actions.from_env, scale_reward, life_loss_discount, truncation_terminates
-            )
+        columns = stored_columns(
+            dataset, actions.from_env, scale_reward, life_loss_discount, truncation_terminates
+        )
+        if stays_on_disk(dataset, prepare):
+            buffer._frames, buffer._columns = tree_map(StoredFrames, dataset.observation), columns
         else:
             for start in range(0, rows, BLOCK):
                 block = slice(start, min(start + BLOCK, rows))
                 frames = prepare(tree_map(lambda leaf, b=block: leaf[b], dataset.observation))
-                buffer._put(np.arange(block.start, block.stop), frames)
-        if return_gamma is not None or not on_disk:
-            continuation = np.where(dataset.life_lost, life_loss_discount, 1.0)
-            continuation[ends] *= ~(dataset.terminated | truncation_terminates)
-            reward = scale_reward(dataset.reward)
-        if not on_disk:
-            columns = {"action": actions.from_env(dataset.action), "reward": reward}
-            for name, values in (columns | {"continuation": continuation}).items():
-                buffer._columns[name][np.flatnonzero(reached)] = values
-            times = np.arange(rows) - np.repeat(first, dataset.length + 1)
-            buffer._columns["timestep"][:rows] = times
+                slots = np.arange(block.start, block.stop)
+                buffer._put(slots, frames)
+                for name, column in columns.items():
+                    buffer._columns[name][slots] = column[slots]
         buffer.written += rows
+        reached = np.ones(rows, dtype=bool)  # by a transition, unlike the first of each episode
+        reached[np.cumsum(dataset.length + 1) - dataset.length - 1] = False
         if return_gamma is not None:
-            found = _returns(reward, continuation, ends, return_gamma)
+            after = np.flatnonzero(reached)
+            ends = np.cumsum(dataset.length) - 1
+            reward, continuation = (columns[name][after] for name in ("reward", "continuation"))
+            found = _returns(reward, continuation.astype(np.float64), ends, return_gamma)
             buffer._returns = np.full(buffer.length, -np.inf, np.float32)
-            buffer._returns[np.flatnonzero(reached)] = found
-        priority = np.zeros(buffer.length)
-        priority[: rows - 1] = reached[1:]
-        buffer._priorities.restore(priority)
+            buffer._returns[after] = found
+        leaves = np.append(reached[1:], np.zeros(frame_stack, bool))  # truth values take less room
+        buffer._priorities.restore(leaves)
         return buffer
 
     def episodes(self, actions: Actions) -> Iterator[Episode]:

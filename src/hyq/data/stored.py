@@ -7,12 +7,12 @@ import numpy as np
 
 from hyq.core.trees import Tree, leaves, tree_map
 from hyq.core.types import Array, FloatArray, IntArray
-from hyq.data.columns import release
+from hyq.data.columns import read_at_random, release
 from hyq.data.dataset import Dataset
 
 LARGE = 2**30
 """Bytes of observations on disk beyond which they stay there: to read them takes longer."""
-_HELD = 1024
+_HELD = 256
 """Rows read before the system takes back what it holds of the file: each brings a block along."""
 
 
@@ -35,6 +35,7 @@ class StoredFrames:
     def __init__(self, column: Array, dtype: Any = None) -> None:
         single = np.dtype(np.float32) if column.dtype.kind == "f" else column.dtype
         self._column, self._dtype, self._read = column, dtype or single, 0
+        read_at_random(column)
 
     def get(self, slots: IntArray) -> Array:
         """Return the observations of `slots`, an array of any shape."""

@@ -15,9 +15,10 @@ from hyq.core.memory import check_room
 from hyq.core.types import Array, BoolArray, IntArray
 from hyq.data.dataset import Dataset, observation_files
 from hyq.data.importing.columns import Columns, find_columns
-from hyq.data.importing.formats import Table, open_tables, unusable
+from hyq.data.importing.formats import open_tables
 from hyq.data.importing.order import Arrangement, Finding, Log, Plan, Rules, described, doubt
 from hyq.data.importing.store import Store
+from hyq.data.importing.table import Table, unusable
 from hyq.data.importing.values import (
     BadRowError,
     codes,
@@ -33,6 +34,8 @@ from hyq.data.importing.values import (
 )
 
 NO_VALUE = "has no finite value; correct it, or leave such rows out with missing='drop'"
+BYTES_A_ROW = 40
+"""Memory that it takes to sort."""
 TESTED_BYTES = 2**26
 """How much of the observations is tested for continuity, where no column says what follows what."""
 
@@ -118,14 +121,9 @@ class _Import:
         self._vocabulary: dict[str, list[str]] = {}
 
     def run(self, draft: Path | None) -> Imported:
-        log = self._log()
-        columns = self.columns
-        arrangement = Arrangement(
-            log, self._rules, bool(columns.next_observation), columns.done_is_over
-        )
-        plan = arrangement.plan(lambda one, other: self._same(log, one, other))
-        self._check_continuity(log, plan)
-        observation, action, reward = self._filled(log, plan, draft)
+        columns, plan = self.columns, self._plan()
+        self._check_continuity(plan)
+        observation, action, reward = self._filled(plan, draft)
         episodes = len(plan.length)
         provenance = {
             **next((dict(table.about) for table in self._tables if table.about), {}),
@@ -148,6 +146,14 @@ class _Import:
             provenance,
         )
         return Imported(dataset, columns, plan.findings)
+
+    def _plan(self) -> Plan:
+        """Find out where each row belongs."""
+        log, columns = self._log(), self.columns
+        arrangement = Arrangement(
+            log, self._rules, bool(columns.next_observation), columns.done_is_over
+        )
+        return arrangement.plan(lambda one, other: self._same(log, one, other))
 
     def _rows(self, names: Sequence[str]) -> Iterator[tuple[int, int, Table, pa.RecordBatch]]:
         """Go through batches: their first row, of all and of the table, the table, the batch."""
@@ -177,10 +183,11 @@ class _Import:
         ids: dict[Any, int] = {}
         words: set[str] = set()
         ends = dict.fromkeys((table.name for table in self._tables), 0)
+        _check_room(sum(table.rows for table in self._tables))
         for row, before, table, whole in self._rows(names):
             batch, ends[table.name] = whole, row + len(whole)
             if row % 2**20 < len(batch):
-                check_room(40 * row, f"to sort {row:,} rows", "import fewer files at a time")
+                _check_room(row)
             gone = np.logical_or.reduce([missing(column) for column in batch.columns])
             if gone.any():
                 if rules.missing == "raise":
@@ -270,7 +277,7 @@ class _Import:
             prints[row : row + len(batch)] = fingerprints(names, batch)
         return prints[one] == prints[other]
 
-    def _check_continuity(self, log: Log, plan: Plan) -> None:
+    def _check_continuity(self, plan: Plan) -> None:
         """Raise for a doubtful order of rows, where nothing else says what follows what."""
         columns = self.columns
         if columns.time or columns.next_observation or self._rules.order == "as-is":
@@ -297,7 +304,7 @@ class _Import:
                 "episode and time, or say that they are with order='as-is'"
             )
 
-    def _filled(self, log: Log, plan: Plan, draft: Path | None) -> tuple[Any, Any, Any]:
+    def _filled(self, plan: Plan, draft: Path | None) -> tuple[Any, Any, Any]:
         """Read all rows and put each where it belongs."""
         columns = self.columns
         observations = int((plan.length + 1).sum())
@@ -388,6 +395,10 @@ class _Import:
         if reward.shape[1] != 1:
             raise HyqError(f"column {self.columns.reward!r} has {reward.shape[1]} values a row")
         return reward[:, 0].astype(np.float32)
+
+
+def _check_room(rows: int) -> None:
+    check_room(BYTES_A_ROW * rows, f"to sort {rows:,} rows", "import fewer files at a time")
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from hyq.core.errors import HyqError
-from hyq.data.importing.formats import UNUSABLE
+from hyq.data.importing.table import UNUSABLE
 
 _SEEN = "observations?|obs|states?|s"
 NAMES = {

@@ -1,16 +1,12 @@
 """Files and tables of every format as streams of Arrow record batches."""
 
 import glob
-import itertools
-import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
-from zipfile import ZipFile
 
 import numpy as np
 import pyarrow as pa
@@ -19,47 +15,17 @@ import pyarrow.csv as pacsv
 import pyarrow.json as pajson
 import pyarrow.parquet as pq
 
-from hyq.core.errors import HyqError, in_one_line
-from hyq.core.types import Array
+from hyq.core.errors import HyqError
+from hyq.data.importing.arrays import hdf5, npz, of_arrays
+from hyq.data.importing.table import BATCH_BYTES, Table, flat_schema, natural, reading, rows_at_once
 
-BATCH_BYTES = 2**24
-"""About how much of a table is in memory at a time."""
 LONGEST_LINE = 2**26
 """Bytes of a line of JSON beyond which it is taken for something else."""
 
+LONGEST_HEADER = 2**18
+"""Bytes of the first line of a CSV file; a wider one has a column of lists, or is another thing."""
 DEEPEST = 1000
 """Levels of nested JSON."""
-UNUSABLE = b"unusable"
-"""Where a field says what it holds, if that is nothing that can be imported."""
-
-Read = Callable[[Sequence[str]], Iterator[pa.RecordBatch]]
-
-
-@dataclass(frozen=True)
-class Table:
-    """Rows that can be read from the beginning any number of times."""
-
-    name: str
-    """The file, for messages."""
-    schema: pa.Schema
-    """Fields of structs have names of their own, joined by dots."""
-    read: Read
-    """Read some columns."""
-    text: bool = False
-    """Whether numbers were written as text, without a type of their own."""
-    about: Mapping[str, Any] = field(default_factory=dict)
-    """What the file says about its origin."""
-
-    def batches(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Go through some columns, with plain types."""
-        tops = list(dict.fromkeys(self._top(name) for name in names))
-        with reading(self.name):
-            for batch in self.read(tops):
-                yield _flat(batch).select(list(names))
-
-    def _top(self, name: str) -> str:
-        """Return the column of the file that holds a column."""
-        return (self.schema.field(name).metadata or {}).get(b"top", name.encode()).decode()
 
 
 def open_tables(source: Any) -> list[Table]:
@@ -69,7 +35,7 @@ def open_tables(source: Any) -> list[Table]:
     if isinstance(source, Sequence) and source and all(isinstance(s, str | Path) for s in source):
         return [_opened(path) for path in files_of(source)]
     if isinstance(source, Mapping):
-        return [_of_arrays("the arrays", {str(k): np.asarray(v) for k, v in source.items()})]
+        return [of_arrays("the arrays", {str(k): np.asarray(v) for k, v in source.items()})]
     return [_of_frame(source)]
 
 
@@ -86,21 +52,8 @@ def files_of(names: Sequence[str | Path]) -> list[Path]:
             inside = [Path(one) for one in glob.glob(str(name), recursive=True)]
         if not inside:
             raise HyqError(f"{name} has no file that can be imported: {_KINDS}")
-        found.update(dict.fromkeys(sorted(inside, key=_natural)))
+        found.update(dict.fromkeys(sorted(inside, key=natural)))
     return list(found)
-
-
-@contextmanager
-def reading(name: str) -> Iterator[None]:
-    """Say in one line what is wrong with a file; the libraries that read it may fail in any way."""
-    try:
-        yield
-    except (HyqError, GeneratorExit):
-        raise
-    except MemoryError as error:
-        raise HyqError(f"{name} does not fit into memory: {in_one_line(error)}") from None
-    except Exception as error:
-        raise HyqError(f"cannot read {name}: {in_one_line(error)[:300]}") from error
 
 
 def _opened(path: Path) -> Table:
@@ -123,16 +76,15 @@ def _suffix(path: Path) -> str:
     return Path(name.removesuffix(".gz")).suffix
 
 
-def _natural(path: Path) -> list[Any]:
-    """Order text by letters and numbers by size."""
-    parts = re.split(r"(\d+)", str(path))
-    return [(1, int(part), part) if part.isdecimal() else (0, 0, part) for part in parts]
-
-
 def _csv(path: Path) -> Table:
     with pa.input_stream(str(path)) as stream:
-        head = stream.read(2**16).decode("utf-8-sig", errors="replace")
-    header = head.partition("\n")[0]
+        head = stream.read(LONGEST_HEADER).decode("utf-8-sig", errors="replace")
+    header, newline, _ = head.replace("\r", "\n").partition("\n")
+    if not newline and len(head) > LONGEST_HEADER // 4:
+        raise HyqError(
+            f"{path} has no end of its first line within {LONGEST_HEADER // 1024} KB: give long "
+            "rows as Parquet, with a column of lists"
+        )
     parse = pacsv.ParseOptions(
         delimiter=max(",;\t|", key=header.count), newlines_in_values='"' in head
     )
@@ -158,7 +110,7 @@ def _csv(path: Path) -> Table:
     def read(wanted: Sequence[str]) -> Iterator[pa.RecordBatch]:
         yield from stream_of(column_types=kinds, include_columns=list(wanted))
 
-    return Table(str(path), _flat_schema(pa.schema(kinds.items())), read, text=True)
+    return Table(str(path), flat_schema(pa.schema(kinds.items())), read, text=True)
 
 
 def _kinds_of_text(batches: Iterator[pa.RecordBatch]) -> dict[str, pa.DataType]:
@@ -182,13 +134,13 @@ def _kinds_of_text(batches: Iterator[pa.RecordBatch]) -> dict[str, pa.DataType]:
 def _parquet(path: Path) -> Table:
     about = pq.ParquetFile(path)
     size = sum(about.metadata.row_group(i).total_byte_size for i in range(about.num_row_groups))
-    rows = _rows_at_once(size / max(about.metadata.num_rows, 1))
+    rows = rows_at_once(size / max(about.metadata.num_rows, 1))
 
     def read(wanted: Sequence[str]) -> Iterator[pa.RecordBatch]:
         with pq.ParquetFile(path, buffer_size=2**20) as file:
             yield from file.iter_batches(rows, columns=list(wanted))
 
-    return Table(str(path), _flat_schema(about.schema_arrow), read)
+    return Table(str(path), flat_schema(about.schema_arrow), read, about.metadata.num_rows)
 
 
 def _json_lines(path: Path) -> Table:
@@ -216,7 +168,7 @@ def _json_lines(path: Path) -> Table:
             ]
             yield from pa.table(columns, names=kinds.names).cast(kinds).to_batches()
 
-    return Table(str(path), _flat_schema(schema), read, text=True)
+    return Table(str(path), flat_schema(schema), read, text=True)
 
 
 def _parsed_json(lines: bytes) -> pa.Table:
@@ -228,98 +180,6 @@ def _parsed_json(lines: bytes) -> pa.Table:
             if depth.max() > DEEPEST:  # the parser would overflow its stack
                 raise HyqError(f"an object of JSON is nested {depth.max():,} levels deep")
     return pajson.read_json(pa.BufferReader(lines))
-
-
-def _npz(path: Path) -> Table:
-    with ZipFile(path) as archive:
-        size = sum(info.file_size for info in archive.infolist())
-    if size > 2**34:
-        raise HyqError(f"{path} holds {size / 2**30:,.0f} GB: save it as Parquet to import it")
-    arrays: dict[str, Array] = {}
-    with np.load(path, allow_pickle=False) as file:
-        for name in file.files:
-            try:
-                arrays[name] = file[name]
-            except ValueError as error:
-                if "pickle" not in str(error):
-                    raise
-                arrays[name] = np.zeros(0, object)  # says what it is, should it be needed
-    return _of_arrays(str(path), arrays)
-
-
-def _hdf5(path: Path) -> Table:
-    try:
-        import h5py  # noqa: PLC0415
-    except ImportError:
-        raise HyqError(f"{path} needs h5py: pip install 'hyq[minari]'") from None
-
-    def arrays_in(group: Any) -> dict[str, Any]:
-        found: dict[str, Any] = {}
-
-        def visit(name: str, part: Any) -> None:
-            # What lies in other files is none of this one's.
-            if isinstance(part, h5py.Dataset) and not (part.is_virtual or part.external):
-                found[name.replace("/", ".")] = part
-
-        group.visititems(visit)  # follows no links out of the file, and visits nothing twice
-        return found
-
-    with h5py.File(path) as file:
-        demos = sorted(map(Path, file["data"]), key=_natural) if "data" in file else []
-        groups = [f"data/{name}" for name in demos if isinstance(file[f"data/{name}"], h5py.Group)]
-        about: dict[str, Any] = {}
-        if groups:
-            with_env = file["data"].attrs.get("env_args")
-            about = {"environment": json.loads(with_env)} if with_env else {}
-        parts = [_only_rows(arrays_in(file[group])) for group in groups or ["/"]]
-        if groups and any("obs." in name for name in parts[0]):  # robomimic's simulator states
-            parts = [{n: a for n, a in part.items() if n != "states"} for part in parts]
-        fields = [_field(name, a.dtype, a.shape[1:]) for name, a in parts[0].items()]
-        row_bytes = sum(a.dtype.itemsize * int(np.prod(a.shape[1:])) for a in parts[0].values())
-    if groups:
-        fields += [pa.field("episode", pa.int64()), pa.field("t", pa.int64())]
-    schema = pa.schema(fields)
-    at_once = _rows_at_once(row_bytes)
-
-    def read(wanted: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        with h5py.File(path) as file:
-            for number, group in enumerate(groups or ["/"]):
-                arrays = _only_rows(arrays_in(file[group]))
-                length = min((len(a) for a in arrays.values() if a.dtype != object), default=0)
-                for start in range(0, length, at_once):
-                    rows = slice(start, min(start + at_once, length))
-                    given = {
-                        "episode": np.full(rows.stop - start, number),
-                        "t": np.arange(start, rows.stop),
-                    }
-                    columns = [
-                        given[name] if groups and name in given else arrays[name][rows]
-                        for name in wanted
-                    ]
-                    yield _batch(dict(zip(wanted, columns, strict=True)))
-
-    return Table(str(path), schema, read, about=about)
-
-
-def _only_rows(arrays: Mapping[str, Any]) -> dict[str, Any]:
-    """Keep the arrays that have one entry a row: as many as there are rewards, or actions."""
-    rows = {name: len(a) for name, a in arrays.items() if a.ndim and a.dtype != object}
-    counts = [many for name, many in rows.items() if re.match(r"rew|act", name.lower())]
-    many = counts[0] if counts else max(rows.values(), default=0)
-    return {name: a for name, a in arrays.items() if a.dtype == object or rows.get(name) == many}
-
-
-def _of_arrays(name: str, arrays: Mapping[str, Array]) -> Table:
-    kept = _only_rows(arrays)
-    schema = pa.schema([_field(key, a.dtype, a.shape[1:]) for key, a in kept.items()])
-    length = min((len(a) for a in kept.values() if a.dtype != object), default=0)
-    at_once = _rows_at_once(sum(a.nbytes for a in kept.values()) / max(length, 1))
-
-    def read(wanted: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        for start in range(0, length, at_once):
-            yield _batch({key: kept[key][start : start + at_once] for key in wanted})
-
-    return Table(name, schema, read)
 
 
 def _of_frame(frame: Any) -> Table:
@@ -338,12 +198,12 @@ def _of_frame(frame: Any) -> Table:
                 f"cannot import a {type(frame).__name__}: give files, a data frame, an Arrow "
                 "table, a Minari dataset or a dictionary of arrays"
             )
-    at_once = _rows_at_once(table.nbytes / max(len(table), 1))
+    at_once = rows_at_once(table.nbytes / max(len(table), 1))
 
     def read(wanted: Sequence[str]) -> Iterator[pa.RecordBatch]:
         yield from table.select(list(wanted)).to_batches(max_chunksize=at_once)
 
-    return Table("the table", _flat_schema(table.schema), read)
+    return Table("the table", flat_schema(table.schema), read, len(table))
 
 
 def _with_constants(table: Table, constants: Mapping[str, str]) -> Table:
@@ -363,81 +223,14 @@ def _with_constants(table: Table, constants: Mapping[str, str]) -> Table:
             ]
             yield pa.RecordBatch.from_arrays(columns, list(wanted))
 
-    return Table(table.name, schema, read, table.text, table.about) if values else table
-
-
-def _flat_schema(schema: pa.Schema) -> pa.Schema:
-    """Name the fields of structs by their path; each remembers the column that it is part of."""
-    repeated = [name for name in schema.names if schema.names.count(name) > 1]
-    if repeated:
-        raise HyqError(f"there are several columns {repeated[0]!r}: give each its own name")
-    parts = [(one, one.name) for one in schema]
-    while any(pa.types.is_struct(one.type) for one, _ in parts):
-        parts = list(
-            itertools.chain.from_iterable(
-                [(inner, top) for inner in one.flatten()]
-                if pa.types.is_struct(one.type)
-                else [(one, top)]
-                for one, top in parts
-            )
-        )
-    return pa.schema([one.with_metadata({"top": top}) for one, top in parts])
-
-
-def _flat(batch: pa.RecordBatch) -> pa.RecordBatch:
-    while any(pa.types.is_struct(kind) for kind in batch.schema.types):
-        whole = pa.Table.from_batches([batch]).flatten().combine_chunks()
-        batch = pa.RecordBatch.from_arrays(
-            [
-                column.chunk(0) if column.num_chunks else pa.array([], column.type)
-                for column in whole.columns
-            ],
-            whole.schema.names,
-        )
-    return batch
-
-
-def _rows_at_once(row_bytes: float) -> int:
-    return int(min(max(BATCH_BYTES / max(row_bytes, 1.0), 1), 2**16))
-
-
-def _field(name: str, dtype: Any, shape: tuple[int, ...]) -> pa.Field:
-    """Describe a column of arrays; one that cannot be used says what it holds."""
-    if dtype.kind in "SU" and not shape:
-        return pa.field(name, pa.string())
-    if dtype.kind not in "biuf" or dtype.itemsize > 8:
-        return unusable(name, f"holds {dtype}: give plain numbers")
-    if not shape:
-        return pa.field(name, pa.from_numpy_dtype(dtype))
-    plain = np.dtype(np.uint8) if dtype.kind == "b" else dtype
-    return pa.field(name, pa.fixed_shape_tensor(pa.from_numpy_dtype(plain), shape))
-
-
-def unusable(name: str, why: str) -> pa.Field:
-    """Describe a column that raises when it is needed."""
-    return pa.field(name, pa.null(), metadata={UNUSABLE: why})
-
-
-def _batch(arrays: Mapping[str, Array]) -> pa.RecordBatch:
-    columns = []
-    for array in arrays.values():
-        plain = array.astype(array.dtype.newbyteorder("="), copy=False)
-        if plain.dtype.kind == "S":
-            plain = np.char.decode(plain, "utf-8")
-        if plain.ndim > 1:
-            plain = plain.view(np.uint8) if plain.dtype.kind == "b" else plain
-            whole = np.ascontiguousarray(plain)
-            columns.append(pa.FixedShapeTensorArray.from_numpy_ndarray(whole))
-        else:
-            columns.append(pa.array(plain))
-    return pa.RecordBatch.from_arrays(columns, list(arrays))
+    return replace(table, schema=schema, read=read) if values else table
 
 
 FORMATS: dict[str, Callable[[Path], Table]] = {
     **dict.fromkeys((".csv", ".tsv"), _csv),
     **dict.fromkeys((".parquet", ".pq"), _parquet),
     **dict.fromkeys((".jsonl", ".ndjson", ".json"), _json_lines),
-    ".npz": _npz,
-    **dict.fromkeys((".hdf5", ".h5"), _hdf5),
+    ".npz": npz,
+    **dict.fromkeys((".hdf5", ".h5"), hdf5),
 }
 _KINDS = f"files end in {', '.join(FORMATS)}, text also in .gz"
