@@ -17,7 +17,6 @@ from hyq.fqi.base import Step
 from hyq.fqi.bc import BC, BCConfig
 from hyq.fqi.classes import GreedyPolicy
 from hyq.fqi.mlp import MLPFunction
-from hyq.fqi.networks import NetworkState
 from hyq.fqi.rollout import VectorEnv, lockstep
 from tests.fqi.conformance import check_conformance
 
@@ -28,7 +27,7 @@ def copies(count: int, lock: LockSpec = LOCK) -> CombinationLockVector:
     return CombinationLockVector(count, **lock_parameters(lock))
 
 
-def train(config: BCConfig, env: VectorEnv, data: Dataset, seed: int = 0) -> Step[NetworkState]:
+def train(config: BCConfig, env: VectorEnv, data: Dataset, seed: int = 0) -> Step:
     [last] = deque(BC(config).run(env, data, Streams(seed)), maxlen=1)
     return last
 

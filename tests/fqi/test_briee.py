@@ -271,7 +271,7 @@ def test_the_offline_data_changes_nothing() -> None:
     for kind, seed in (("trajectory", 0), ("occupancy", 1)):
         data = lock_dataset(LOCK, kind, 600, seed=seed)  # type: ignore[arg-type]
         *_, last = BRIEE(BRIEEConfig(iterations=2)).run(copies(10), data, Streams(0))
-        states.append(last.state.snapshot().replaced)
+        states.append(last.state.arrays)
     for name, array in states[0].items():
         np.testing.assert_array_equal(array, states[1][name])
 

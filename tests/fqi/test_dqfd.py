@@ -16,7 +16,7 @@ from hyq.envs.tabular import make_tabular_vector
 from hyq.experts.lock import LockData, lock_dataset
 from hyq.fqi.base import Step
 from hyq.fqi.dqfd import DQfD, DQfDConfig, dqfd_loss
-from hyq.fqi.networks import Minibatch, NetworkState, Source, StepNetworks, draw_mixed
+from hyq.fqi.networks import Minibatch, Source, StepNetworks, draw_mixed
 from hyq.fqi.rollout import VectorEnv, lockstep
 from tests.fqi.conformance import check_conformance
 
@@ -28,7 +28,7 @@ def copies(count: int, lock: LockSpec = LOCK) -> CombinationLockVector:
     return CombinationLockVector(count, **lock_parameters(lock))
 
 
-def run(config: DQfDConfig, env: VectorEnv, data: Dataset) -> list[Step[NetworkState]]:
+def run(config: DQfDConfig, env: VectorEnv, data: Dataset) -> list[Step]:
     return list(DQfD(config).run(env, data, Streams(0)))
 
 

@@ -93,10 +93,8 @@ class BlockClass:
             self.encoding,
         )
 
-    def fit(
-        self, problem: Regression, start: BlockFunction, rng: np.random.Generator
-    ) -> BlockFunction:
-        """Minimise the weighted squared error; `start` and `rng` are not needed."""
+    def fit(self, problem: Regression) -> BlockFunction:
+        """Minimise the weighted squared error."""
         # Sorting by action makes every per-action sum a sum over a contiguous block of rows.
         order = np.argsort(problem.action, kind="stable")
         action = problem.action[order]

@@ -94,21 +94,17 @@ class MLPClass:
         layer = weight, np.zeros(self.actions, np.float32)
         return MLPFunction((layer,), self.value_range, self.activation)
 
-    def fit(self, problem: Regression, start: MLPFunction, rng: np.random.Generator) -> MLPFunction:
+    def fit(self, problem: Regression) -> MLPFunction:
         """Descend the weighted squared error.
 
         Rows are drawn in proportion to their weight, which makes the plain loss of a minibatch an
         unbiased estimate of the weighted one.
         """
+        rng, start = problem.streams.generator(), problem.start
+        sizes = self.observation_dimension, self.hidden, self.actions
         with torch_seed(int(rng.integers(2**31))):
-            network = Ensemble(
-                1,
-                self.observation_dimension,
-                self.hidden,
-                self.actions,
-                activation=self.activation,
-            )
-        if start.layers[-1][0].any():
+            network = Ensemble(1, *sizes, activation=self.activation)
+        if isinstance(start, MLPFunction) and start.layers[-1][0].any():
             with torch.no_grad():
                 for i, (weight, bias) in enumerate(start.layers):
                     network.weights[i].copy_(torch.tensor(weight))

@@ -10,7 +10,9 @@ import numpy as np
 from hyq.core.files import raising_damage
 from hyq.core.seeding import Streams
 from hyq.data.dataset import Dataset
+from hyq.data.online import OnlineStore
 from hyq.envs.combination_lock import BAD, CombinationLockVector, lock_parameters
+from hyq.fqi.base import State
 from hyq.fqi.rollout import Policy, lockstep
 from hyq.runs.checkpoint import Checkpoint, after_loading
 from hyq.runs.lock_algorithms import build
@@ -63,7 +65,8 @@ def _run(
         if (found := checkpoint.load()) is not None:
             replaced, about, additions = found
             with raising_damage(checkpoint.path):
-                saved, earlier = algorithm.restore(replaced, additions), float(about["elapsed"])
+                saved = State(replaced, OnlineStore.rebuild(additions))
+                earlier = float(about["elapsed"])
                 directory.check_recorded(int(about["iteration"]))
         steps = algorithm.run(env, dataset, Streams(spec.seed), saved)
         for step in after_loading(steps, checkpoint.path) if saved else steps:
@@ -84,7 +87,6 @@ def _run(
             directory.append(row)
             elapsed = earlier + time.perf_counter() - began
             spent = step.iteration == spec.iterations or step.online_steps >= spec.online_budget
-            snapshot = step.state.snapshot()
             summary: dict[str, Any] | None = None
             if solved or spent:
                 summary = {
@@ -99,13 +101,12 @@ def _run(
                     "iterations": step.iteration,
                     **{name: getattr(spec, name) for name in NAMED},
                 }
-                directory.finish(summary, snapshot)
+                directory.finish(summary, step.state.arrays)
             else:
-                checkpoint.save(
-                    snapshot.replaced,
-                    {"elapsed": elapsed, "iteration": step.iteration},
-                    snapshot.appended,
-                )
+                about = {"elapsed": elapsed, "iteration": step.iteration}
+                online = step.state.online
+                collected = len(online.batches) > len(checkpoint.parts)
+                checkpoint.save(step.state.arrays, about, online.newest() if collected else {})
             yield Progress(row, summary)
             if summary:
                 return
