@@ -18,7 +18,7 @@ from typing import get_args
 import tyro
 
 from hyq.core.seeding import Streams
-from hyq.envs.combination_lock import CombinationLockVector, Emission, lock_parameters
+from hyq.envs.combination_lock import CombinationLockVector, Emission
 from hyq.experts.lock import LockData
 from hyq.fqi.block import BlockClass
 from hyq.fqi.hyq_fqi import HyQ
@@ -44,7 +44,7 @@ def variants(algorithm: HyQ) -> dict[str, HyQ]:
 
 
 def samples_to_solve(spec: LockRun, algorithm: HyQ) -> int | None:
-    env = CombinationLockVector(spec.m_on, **lock_parameters(spec.lock))
+    env = CombinationLockVector(spec.m_on, **vars(spec.lock))
     for step in algorithm.run(env, spec.dataset(), Streams(spec.seed)):
         mean_return, _ = evaluate(step.policy, spec, 200, step.iteration)
         if mean_return >= SOLVED_SHARE * spec.lock.optimal_return:

@@ -23,7 +23,7 @@ from hyq.coverage.support import Logged, Support
 from hyq.data.dataset import Dataset, Episode
 from hyq.data.steps import StepView
 from hyq.envs.batched import BatchedEnv
-from hyq.envs.combination_lock import CombinationLockVector, LockSpec, lock_parameters
+from hyq.envs.combination_lock import CombinationLockVector, LockSpec
 from hyq.envs.tabular import make_tabular_vector
 from hyq.experts.lock import lock_dataset, lock_provenance
 from hyq.fqi.block import BlockFunction
@@ -92,7 +92,7 @@ def test_tabular_states_are_one_hot_features() -> None:
 def test_the_lock_datasets_are_ranked_as_hyq_finds_them() -> None:
     """Trajectory data before occupancy data before that of random actions (results/theory)."""
     lock = LockSpec(horizon=10)
-    made = log(CombinationLockVector(2000, **lock_parameters(lock)), uniform(10), "")
+    made = log(CombinationLockVector(2000, **vars(lock)), uniform(10), "")
     data = {
         "uniform": replace(made, provenance=lock_provenance(lock)),
         "occupancy": lock_dataset(lock, "occupancy", 20_000),

@@ -13,7 +13,7 @@ from hyq.core.mdp import FiniteMDP
 from hyq.core.seeding import Streams
 from hyq.core.types import Array, FloatArray, IntArray, Transitions
 from hyq.data.online import OnlineStore
-from hyq.envs.combination_lock import CombinationLockVector, LockSpec, lock_parameters
+from hyq.envs.combination_lock import CombinationLockVector, LockSpec
 from hyq.envs.tabular import TabularEnv
 from hyq.experts.lock import lock_dataset
 from hyq.fqi import briee
@@ -39,7 +39,7 @@ LOCK = LockSpec(horizon=6, actions=4, instance_seed=1)
 
 
 def copies(count: int, lock: LockSpec = LOCK) -> CombinationLockVector:
-    return CombinationLockVector(count, **lock_parameters(lock))
+    return CombinationLockVector(count, **vars(lock))
 
 
 def lock_rows(lock: LockSpec, count: int, h: int = 2) -> tuple[Transitions, IntArray]:

@@ -13,7 +13,7 @@ from hyq.core.mdp import FiniteMDP
 from hyq.core.seeding import Streams
 from hyq.core.types import Transitions
 from hyq.data.dataset import Dataset
-from hyq.envs.combination_lock import CombinationLockVector, LockSpec, lock_parameters
+from hyq.envs.combination_lock import CombinationLockVector, LockSpec
 from hyq.envs.tabular import make_tabular_vector
 from hyq.experts.lock import lock_dataset
 from hyq.fqi.base import Step
@@ -27,7 +27,7 @@ LOCK = LockSpec(horizon=6, actions=4, instance_seed=1)
 
 
 def copies(count: int, lock: LockSpec = LOCK) -> CombinationLockVector:
-    return CombinationLockVector(count, **lock_parameters(lock))
+    return CombinationLockVector(count, **vars(lock))
 
 
 def train(config: CQLConfig, env: VectorEnv, data: Dataset, seed: int = 0) -> Step:

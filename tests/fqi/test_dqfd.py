@@ -11,7 +11,7 @@ from hyq.core.errors import HyqError
 from hyq.core.seeding import Streams
 from hyq.core.types import Transitions
 from hyq.data.dataset import Dataset
-from hyq.envs.combination_lock import BAD, CombinationLockVector, LockSpec, lock_parameters
+from hyq.envs.combination_lock import BAD, CombinationLockVector, LockSpec
 from hyq.envs.tabular import make_tabular_vector
 from hyq.experts.lock import LockData, lock_dataset
 from hyq.fqi.base import Step
@@ -25,7 +25,7 @@ TINY = DQfDConfig(iterations=3, pretraining=1, updates=3, hidden=(7,), batch_siz
 
 
 def copies(count: int, lock: LockSpec = LOCK) -> CombinationLockVector:
-    return CombinationLockVector(count, **lock_parameters(lock))
+    return CombinationLockVector(count, **vars(lock))
 
 
 def run(config: DQfDConfig, env: VectorEnv, data: Dataset) -> list[Step]:

@@ -14,7 +14,7 @@ from hyq.core.seeding import Streams
 from hyq.core.types import Transitions
 from hyq.data.dataset import Dataset
 from hyq.data.online import OnlineStore
-from hyq.envs.combination_lock import CombinationLockVector, LockSpec, lock_parameters
+from hyq.envs.combination_lock import CombinationLockVector, LockSpec
 from hyq.envs.tabular import TabularEnv
 from hyq.experts.lock import lock_dataset
 from hyq.fqi.base import State
@@ -34,7 +34,7 @@ LOCK = LockSpec(horizon=6, actions=4, instance_seed=1)
 
 
 def copies(count: int) -> CombinationLockVector:
-    return CombinationLockVector(count, **lock_parameters(LOCK))
+    return CombinationLockVector(count, **vars(LOCK))
 
 
 def block() -> BlockClass:
@@ -147,8 +147,8 @@ def test_q_type_hyq_learns_a_tabular_mdp_from_a_policy_it_must_beat() -> None:
 def test_v_type_hyq_opens_a_lock(kind: str, text: float) -> None:
     lock = LockSpec(horizon=12, anti_reward_probability=text, instance_seed=4)
     data = lock_dataset(lock, kind, 12 * 2000, seed=5)  # type: ignore[arg-type]
-    env = CombinationLockVector(20, **lock_parameters(lock))
-    test_env = CombinationLockVector(200, **lock_parameters(lock))
+    env = CombinationLockVector(20, **vars(lock))
+    test_env = CombinationLockVector(200, **vars(lock))
     config = HyQConfig(iterations=10)
     best = 0.0
     algorithm = HyQ(BlockClass(lock.observation_dim, 10), config)
@@ -257,7 +257,7 @@ def test_without_collection_no_environment_is_touched() -> None:
 
     config = HyQConfig(iterations=1, collection="none")
     data = lock_dataset(LOCK, "trajectory", 600, seed=0)
-    [step] = HyQ(block(), config).run(Untouchable(2, **lock_parameters(LOCK)), data, Streams(0))
+    [step] = HyQ(block(), config).run(Untouchable(2, **vars(LOCK)), data, Streams(0))
     assert step.online_steps == 0
     assert step.metrics["realised_offline_share"] == pytest.approx(1.0)
 

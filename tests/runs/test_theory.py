@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from hyq.coverage.steps import played_by_step
-from hyq.envs.combination_lock import CombinationLockVector, LockSpec, lock_parameters
+from hyq.envs.combination_lock import CombinationLockVector, LockSpec
 from hyq.fqi.classes import GreedyPolicy
 from hyq.runs import theory
 from hyq.runs.lock_coverage import optimal_policy
@@ -144,5 +144,5 @@ def test_the_quick_plan_is_small_and_whole(tmp_path: Path) -> None:
 def test_the_lock_expert_opens_the_lock() -> None:
     lock = LockSpec(horizon=8)
     policy = GreedyPolicy(tuple(optimal_policy(lock)))
-    env = CombinationLockVector(100, **lock_parameters(lock))
+    env = CombinationLockVector(100, **vars(lock))
     assert played_by_step(policy, env, seed=1).returns().mean() == 1.0

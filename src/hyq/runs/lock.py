@@ -11,7 +11,7 @@ from hyq.core.files import raising_damage
 from hyq.core.seeding import Streams
 from hyq.data.dataset import Dataset
 from hyq.data.online import OnlineStore
-from hyq.envs.combination_lock import BAD, CombinationLockVector, lock_parameters
+from hyq.envs.combination_lock import BAD, CombinationLockVector
 from hyq.fqi.base import State
 from hyq.fqi.rollout import Policy, lockstep
 from hyq.runs.checkpoint import Checkpoint, after_loading
@@ -57,7 +57,7 @@ def _run(
     spec: LockRun, dataset: Dataset, directory: RunDirectory, began: float
 ) -> Iterator[Progress]:
     algorithm = build(spec)
-    env = CombinationLockVector(spec.m_on, **lock_parameters(spec.lock))
+    env = CombinationLockVector(spec.m_on, **vars(spec.lock))
     enough = SOLVED_SHARE * spec.lock.optimal_return
     with directory.only_writer():
         checkpoint = Checkpoint(directory.checkpoint)
@@ -120,7 +120,7 @@ def evaluate(
     Episodes are other ones for every stream of random numbers. The name of the stream stays as it
     is: recorded results were made with it.
     """
-    env = CombinationLockVector(episodes, **lock_parameters(spec.lock))
+    env = CombinationLockVector(episodes, **vars(spec.lock))
     seed = Streams(spec.seed).integer(stream, episodes, iteration)
     total, depth = np.zeros(episodes), np.zeros(episodes)
     for rows, envs in lockstep(env, policy, spec.horizon, seed):

@@ -28,7 +28,7 @@ from hyq.data.dataset import Dataset
 from hyq.data.online import OnlineStore
 from hyq.envs.combination_lock import LockSpec
 from hyq.envs.linear import LinearMDP
-from hyq.envs.tabular import RowSampler, TabularEnv
+from hyq.envs.tabular import TabularEnv, draw_index
 from hyq.fqi.base import State
 from hyq.fqi.classes import FunctionClass, Regression, ValueFunction
 from hyq.fqi.hyq_fqi import HyQ, HyQConfig, fitted_q_iteration
@@ -187,13 +187,11 @@ def offline_data(
     problem: Problem, nu: FloatArray, samples: int, rng: np.random.Generator
 ) -> Dataset:
     """Draw `samples` i.i.d. transitions of every step from nu_h."""
-    mdp, sampler = problem.mdp, RowSampler(problem.mdp)
-    parts = []
+    mdp, parts = problem.mdp, []
     for h in range(mdp.horizon):
         cell = rng.choice(nu[h].size, size=samples, p=nu[h].ravel() / nu[h].sum())
         state, action = np.divmod(cell, mdp.actions)
-        steps = np.full(samples, h)
-        next_state = sampler.next_state(rng, steps, state, action)
+        next_state = draw_index(mdp.transition[h, state, action], rng)
         reward = mdp.reward[h, state, action]
         if problem.bernoulli:
             reward = (rng.random(samples) < reward).astype(np.float64)
