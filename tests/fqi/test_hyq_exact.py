@@ -37,7 +37,7 @@ from tests.fqi.continuous_actions import (
     QuadraticClass,
     make_convex_linear_mdp_vector,
 )
-from tests.fqi.finite import FiniteClass, FiniteFunction, offline_hard_class
+from tests.fqi.finite import FiniteClass, offline_hard_class
 
 # The counterexample of "Why don't offline RL methods work?"
 
@@ -61,7 +61,7 @@ def covering_data() -> Dataset:
     return Dataset.from_transitions(rows, np.array([0, 0, 1, 1]), {})
 
 
-def value_in(variant: Variant, functions: tuple[FiniteFunction, ...]) -> float:
+def value_in(variant: Variant, functions: Sequence[ValueFunction]) -> float:
     policy = np.array([np.eye(2)[f.greedy(np.arange(3))] for f in functions])
     return offline_hard_mdp(variant).value(policy)
 

@@ -111,18 +111,8 @@ def env_factory(
     around = [_named(wrapper) for wrapper in wrappers]
     if isinstance(env, str):
         _known(env)
-    elif isinstance(env, gym.Env | gym.vector.VectorEnv):
-        kind = type(env).__name__
-        maker = f"{kind}(), or its class" if env.spec is None else f'gym.make("{env.spec.id}")'
-        raise HyqError(
-            f"give a function that makes the environment, such as lambda: {maker}, "
-            f"not a {kind} that is made already: every copy needs its own"
-        )
-    elif not callable(env):
-        raise HyqError(
-            "give a Gymnasium id or a function that makes the environment, "
-            f"not of type {type(env).__name__}"
-        )
+    else:
+        _check_maker(env)
 
     def one() -> gym.Env[Any, Any]:
         with _making(env):
@@ -137,6 +127,22 @@ def env_factory(
         return made
 
     return one
+
+
+def _check_maker(env: object) -> None:
+    """Raise for an environment, or anything else, in place of a function that makes one."""
+    if isinstance(env, gym.Env | gym.vector.VectorEnv):
+        kind = type(env).__name__
+        maker = f"{kind}(), or its class" if env.spec is None else f'gym.make("{env.spec.id}")'
+        raise HyqError(
+            f"give a function that makes the environment, such as lambda: {maker}, "
+            f"not a {kind} that is made already: every copy needs its own"
+        )
+    if not callable(env):
+        raise HyqError(
+            "give a Gymnasium id or a function that makes the environment, "
+            f"not of type {type(env).__name__}"
+        )
 
 
 @contextmanager

@@ -47,10 +47,13 @@ class BlockFunction(DiscreteValueFunction):
 
     def values(self, observation: FloatArray) -> FloatArray:
         """Return f(x, a) for every action a."""
-        logits = observation @ self.encoder + self.bias
         if self.encoding == "hard":
-            return self.head[logits.argmax(axis=1)]
-        return softmax(logits, axis=1) @ self.head
+            return self.head[self.latent(observation)]
+        return softmax(observation @ self.encoder + self.bias, axis=1) @ self.head
+
+    def latent(self, observation: FloatArray) -> IntArray:
+        """Return the most likely latent state of each row."""
+        return (observation @ self.encoder + self.bias).argmax(axis=1)
 
     def arrays(self) -> Mapping[str, Array]:
         """Return the parameters."""

@@ -173,7 +173,7 @@ def regression_target(
     Targets are kept inside `value_range`, [0, V_max] in the paper, so that one bad fit cannot push
     values out of the class and down the chain.
     """
-    v_t = np.zeros(len(rows))
+    v_t: FloatArray = np.zeros(len(rows))
     if next_function is not None:
         v_t = next_function.best(rows.next_observation)
     if v_t.shape != rows.reward.shape:  # broadcasting would hide a missing axis

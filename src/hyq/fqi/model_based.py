@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hyq.core.settings import check_positive
-from hyq.core.types import FloatArray, Transitions
+from hyq.core.types import Array, FloatArray, Transitions
 from hyq.fqi.classes import Regression
 from hyq.fqi.linear import LinearFunction
 from hyq.fqi.tabular import TabularFunction
@@ -44,7 +44,7 @@ class TabularModel:
         shape = (self.states, self.actions, self.states)
         indices = (rows.observation, rows.action, rows.next_observation)
 
-        def total(axes: int, weight: FloatArray) -> FloatArray:
+        def total(axes: int, weight: FloatArray) -> Array:
             """Add weights up over cells of the first axes."""
             cell = np.ravel_multi_index(indices[:axes], shape[:axes])
             return np.bincount(cell, weight, math.prod(shape[:axes])).reshape(shape[:axes])

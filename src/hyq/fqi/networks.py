@@ -235,8 +235,8 @@ def learn(
             if falling:
                 left = 1.0 - number / (config.iterations * config.updates)
                 networks.optimizer.param_groups[0]["lr"] = config.learning_rate * left
-            batch = draw_mixed(sources, config.rows(members), offline_share, rng)
-            total, reported = loss(networks, batch)
+            mixed = draw_mixed(sources, config.rows(members), offline_share, rng)
+            total, reported = loss(networks, mixed)
             networks.descend(total, tau)
             terms.append({n: term.mean().item() for n, term in reported.items() if term.numel()})
         means = {name: float(np.mean([one[name] for one in terms])) for name in terms[0]}
