@@ -11,7 +11,7 @@ from scipy.optimize import lsq_linear
 
 from hyq.core.errors import HyqError
 from hyq.core.types import FloatArray, IntArray
-from hyq.fqi.block import BlockClass, _HeadProblem, encode
+from hyq.fqi.block import BlockClass, encode, head_solver
 from hyq.fqi.classes import Regression
 from tests.fqi.conformance import regression
 
@@ -43,7 +43,7 @@ def test_the_head_is_the_exact_minimiser(seed: int, bounded: bool) -> None:
     action = np.sort(rng.integers(actions - 1, size=rows))  # the last action is never seen
     target, weight = rng.normal(size=rows), rng.dirichlet(np.ones(rows))
     family = BlockClass(2, actions, ridge=1e-6, bounded=bounded)
-    head = _HeadProblem(action, target, weight, family).solve(code)
+    head = head_solver(action, target, weight, family)(code)
     bounds = (0.0, 1.0) if bounded else (-np.inf, np.inf)
     for a in np.unique(action):
         seen = action == a

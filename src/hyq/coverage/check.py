@@ -2,7 +2,7 @@
 
 import math
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -238,38 +238,22 @@ def _findings(check: Check) -> list[Finding]:
     return [Finding(severity, text) for holds, severity, text in rules if holds]
 
 
-def _from_environment(check: Check) -> list[tuple[Any, Severity, str]]:
+def _from_environment(check: Check) -> Iterator[tuple[Any, Severity, str]]:
     """Say what the environment shows otherwise, and what a policy does in it."""
-    rules: list[tuple[Any, Severity, str]] = []
     drift, support, coverage = check.drift, check.support, check.coverage
     if drift is not None:
-        rules += [
-            (
-                True,
-                "error",
-                f"{check.env} differs from the data in its {part.name}: {part.text} (a false alarm "
-                f"in {ALPHA:.0%} of such checks).",
-            )
-            for part in drift.alarms
-        ]
+        for part in drift.alarms:
+            text = f"{check.env} differs from the data in its {part.name}: {part.text} (a false "
+            yield True, "error", f"{text}alarm in {ALPHA:.0%} of such checks)."
         unknown = [part.name for part in drift.parts if math.isnan(part.p_value)]
-        rules += [
-            (
-                unknown,
-                "note",
-                f"Whether {check.env} agrees in its {' and '.join(unknown)} cannot be told: "
-                "too little of the data is near what the environment shows.",
-            ),
-            (
-                not drift.alarms and len(unknown) < len(drift.parts),
-                "good",
-                f"{check.env} agrees with the data in {drift.steps:,} live steps.",
-            ),
-        ]
+        text = f"Whether {check.env} agrees in its {' and '.join(unknown)} cannot be told: "
+        yield unknown, "note", text + "too little of the data is near what the environment shows."
+        agrees = not drift.alarms and len(unknown) < len(drift.parts)
+        yield agrees, "good", f"{check.env} agrees with the data in {drift.steps:,} live steps."
     space = check.action_space
     if isinstance(space, gym.spaces.Discrete) and len(check.taken[0]):
         never = int(space.n) - len(check.taken[0])
-        rules += [(never > 0, "note", f"{never} of {space.n} actions were never taken.")]
+        yield never > 0, "note", f"{never} of {space.n} actions were never taken."
     if support is not None and coverage is not None and not math.isnan(coverage.unseen):
         played = 1 - coverage.unseen
         apart = abs(support.inside - played) > APART
@@ -277,8 +261,7 @@ def _from_environment(check: Check) -> list[tuple[Any, Severity, str]]:
             f"By the logs alone the policy stays where data is {support.inside:.0%} of its time, "
             f"when it plays {played:.0%}: trust the play."
         )
-        rules += [(apart and check.meets_itself, "warning", text)]
-    return rules
+        yield apart and check.meets_itself, "warning", text
 
 
 def _about_episodes(check: Check) -> tuple[str, bool]:

@@ -51,16 +51,11 @@ class MLPFunction(DiscreteValueFunction):
         return named
 
     def with_arrays(self, arrays: Mapping[str, Array]) -> "MLPFunction":
-        """Undo `arrays`."""
-        return self.rebuild(arrays)
-
-    @classmethod
-    def rebuild(cls, arrays: Mapping[str, Array]) -> "MLPFunction":
-        """Make the function with these parameters, of any shape."""
+        """Return the function with these parameters, of any shape."""
         low, high = arrays["range"].tolist()
         count = sum(name.startswith("kernel") for name in arrays)
         layers = tuple((arrays[f"kernel_{i}"], arrays[f"bias_{i}"]) for i in range(count))
-        return cls(layers, (low, high), "softmax" if "softmax" in arrays else "relu")
+        return MLPFunction(layers, (low, high), "softmax" if "softmax" in arrays else "relu")
 
 
 @dataclass(frozen=True)
