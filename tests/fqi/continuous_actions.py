@@ -111,7 +111,7 @@ class ConvexLinearClass:
 
     def fit(self, problem: Regression) -> ConvexLinearFunction:
         """Solve the norm-constrained least squares exactly."""
-        features = np.einsum("nk,nkd->nd", problem.action, problem.observation)
+        features = np.einsum("nk,nkd->nd", problem.rows.action, problem.rows.observation)
         return ConvexLinearFunction(
             ball_least_squares(features, problem.target, problem.weight, self.radius),
             self.polytope,
@@ -171,7 +171,7 @@ class QuadraticClass:
 
     def fit(self, problem: Regression) -> QuadraticFunction:
         """Solve the norm-constrained least squares exactly."""
-        z = np.concatenate([problem.observation, problem.action], axis=1)
+        z = np.concatenate([problem.rows.observation, problem.rows.action], axis=1)
         row, column = np.triu_indices(z.shape[1])
         features = np.column_stack([z[:, row] * z[:, column], np.ones(len(z))])
         weights = ball_least_squares(features, problem.target, problem.weight, self.radius)

@@ -55,7 +55,7 @@ class FiniteClass:
 
     def fit(self, problem: Regression) -> FiniteFunction:
         """Return the first member whose weighted squared error is the smallest."""
-        predictions = self.tables[:, problem.observation, problem.action]
+        predictions = self.tables[:, problem.rows.observation, problem.rows.action]
         losses = (predictions - problem.target) ** 2 @ problem.weight
         return FiniteFunction(
             self.tables[np.argmax(losses <= losses.min() + _TIE)], self.action_order

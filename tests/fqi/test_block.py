@@ -66,11 +66,11 @@ def test_the_fit_recovers_latents_and_values(encoding: str, v_max: float) -> Non
     family = BlockClass(16, 3, v_max=v_max, encoding=encoding)  # type: ignore[arg-type]
     fitted = family.fit(problem)
     tolerance = {"hard": 1e-3, "soft": 0.1}[encoding] * v_max
-    values = fitted.values(problem.observation)
+    values = fitted.values(problem.rows.observation)
     for z in range(3):
         np.testing.assert_allclose(values[latent == z].mean(axis=0), table[z], atol=tolerance)
     np.testing.assert_array_equal(
-        fitted.greedy(problem.observation)[latent < 2], latent[latent < 2]
+        fitted.greedy(problem.rows.observation)[latent < 2], latent[latent < 2]
     )
 
 
@@ -84,7 +84,7 @@ def test_latents_are_told_apart_before_any_value_does(shares: tuple[float, ...])
     problem, latent = block_problem(rng, np.ones((3, 3)), dimension=32, shares=shares)
     family = BlockClass(32, 3)
     fitted = family.fit(problem)
-    code = (problem.observation @ fitted.encoder + fitted.bias).argmax(axis=1)
+    code = (problem.rows.observation @ fitted.encoder + fitted.bias).argmax(axis=1)
     table = np.array([[np.sum((latent == z) & (code == k)) for k in range(3)] for z in range(3)])
     assert table.max(axis=0).sum() > 0.98 * len(latent)
 
@@ -94,12 +94,12 @@ def test_data_outweighs_the_start() -> None:
     rng = np.random.default_rng(2)
     problem, latent = block_problem(rng, np.eye(3))
     nuisance = rng.normal(scale=8.0, size=(len(latent), 2)) @ rng.normal(size=(2, 16)) / 4
-    seen = (problem.observation + nuisance).astype(np.float32)
+    seen = (problem.rows.observation + nuisance).astype(np.float32)
     noisy = replace(problem, rows=replace(problem.rows, observation=seen))
     family = BlockClass(16, 3, steps=200)
     start = replace(family, steps=0).fit(noisy)
     fitted = family.fit(noisy)
-    right = [np.mean(f.greedy(noisy.observation) == latent) for f in (start, fitted)]
+    right = [np.mean(f.greedy(noisy.rows.observation) == latent) for f in (start, fitted)]
     assert right[0] < 0.8
     assert right[1] > 0.99
 
@@ -108,7 +108,7 @@ def test_values_stay_in_range_even_for_impossible_targets() -> None:
     rng = np.random.default_rng(3)
     problem, _ = block_problem(rng, 5 * np.eye(3) - 2)
     family = BlockClass(16, 3, v_max=2.0)
-    values = family.fit(problem).values(problem.observation)
+    values = family.fit(problem).values(problem.rows.observation)
     assert values.min() >= 0.0
     assert values.max() <= 2.0
 
@@ -131,7 +131,7 @@ def test_arrays_rebuild_the_function() -> None:
     fitted = family.fit(problem)
     again = family.zero().with_arrays(fitted.arrays())
     np.testing.assert_array_equal(
-        fitted.values(problem.observation), again.values(problem.observation)
+        fitted.values(problem.rows.observation), again.values(problem.rows.observation)
     )
 
 

@@ -52,7 +52,9 @@ def test_weights_decide_between_contradicting_rows() -> None:
 def test_the_same_seed_gives_the_same_bits_and_leaves_torch_alone() -> None:
     problem = sample(0, rows=50)
     torch_state = torch.get_rng_state()
-    first, again, other = (fit(seed, problem).values(problem.observation) for seed in (3, 3, 4))
+    first, again, other = (
+        fit(seed, problem).values(problem.rows.observation) for seed in (3, 3, 4)
+    )
     np.testing.assert_array_equal(first, again)
     assert not np.array_equal(first, other)
     assert torch.equal(torch_state, torch.get_rng_state())
@@ -61,12 +63,12 @@ def test_the_same_seed_gives_the_same_bits_and_leaves_torch_alone() -> None:
 def test_a_fit_begins_where_it_is_told_and_leaves_its_start_unchanged() -> None:
     problem = sample(0, rows=200)
     start = fit(0, problem)
-    before = start.values(problem.observation)
+    before = start.values(problem.rows.observation)
     nudge = MLPClass(2, 2, hidden=(32,), learning_rate=1e-5, batch_size=64, updates=1)
-    after = nudge.fit(replace(problem, start=start)).values(problem.observation)
+    after = nudge.fit(replace(problem, start=start)).values(problem.rows.observation)
     np.testing.assert_allclose(after, before, atol=1e-3)
     assert not np.array_equal(after, before)
-    np.testing.assert_array_equal(start.values(problem.observation), before)
+    np.testing.assert_array_equal(start.values(problem.rows.observation), before)
 
 
 def test_values_are_clipped_to_their_range() -> None:
@@ -83,8 +85,10 @@ def test_values_are_clipped_to_their_range() -> None:
 
 def test_zero_is_zero_and_arrays_rebuild_the_function() -> None:
     problem = sample(0, rows=50)
-    assert not FAMILY.zero().values(problem.observation).any()
-    assert not FAMILY.zero().with_arrays(FAMILY.zero().arrays()).values(problem.observation).any()
+    assert not FAMILY.zero().values(problem.rows.observation).any()
+    assert (
+        not FAMILY.zero().with_arrays(FAMILY.zero().arrays()).values(problem.rows.observation).any()
+    )
     fitted = fit(0, problem)
     arrays = fitted.arrays()
     assert {name: array.shape for name, array in arrays.items()} == {
@@ -96,7 +100,7 @@ def test_zero_is_zero_and_arrays_rebuild_the_function() -> None:
     }
     rebuilt = FAMILY.zero().with_arrays(arrays)
     np.testing.assert_array_equal(
-        rebuilt.values(problem.observation), fitted.values(problem.observation)
+        rebuilt.values(problem.rows.observation), fitted.values(problem.rows.observation)
     )
 
 

@@ -35,7 +35,7 @@ def test_it_agrees_with_least_squares_on_indicators(seed: int) -> None:
     problem = regression(
         rng.integers(3, size=n), rng.integers(2, size=n), rng.normal(size=n), np.full(n, 1 / n)
     )
-    indicator = np.eye(6)[2 * problem.observation + problem.action]
+    indicator = np.eye(6)[2 * problem.rows.observation + problem.rows.action]
     expected, *_ = np.linalg.lstsq(indicator, problem.target)
     fitted = family.fit(problem)
     np.testing.assert_allclose(fitted.table.ravel(), expected, atol=1e-12)

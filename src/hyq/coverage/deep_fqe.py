@@ -91,20 +91,19 @@ def deep_evaluation(
     least, most = (x / (1 - gamma) for x in (min(rows.reward.min(), 0), max(rows.reward.max(), 0)))
     width = max(most - least, 1e-12)
     networks = _learned(rows, least, width, replicates, updates, Streams(seed), progress)
-    margin = WIDER * networks.std(ddof=1) * student.ppf(0.975, replicates - 1)
-    middle = networks.mean()
-    value, low, high = np.clip([middle, middle - margin, middle + margin], least, most).tolist()
+    margin = WIDER * float(networks.std(ddof=1) * student.ppf(0.975, replicates - 1))
+    middle = float(networks.mean())
+    value = Interval(middle, middle - margin, middle + margin).within(float(least), float(most))
     support = rows.support(gamma)
     uniform = np.ptp(rows.reward) == 0 and not dataset.terminated.any()
-    wide = high - low > WIDEST * (most - least)
+    wide = value.high - value.low > WIDEST * (most - least)
     doubts = {
         "every policy looks alike: one reward throughout, and no episode ended": uniform,
         LEAVES: support.inside < LEAST_INSIDE,
         "the networks disagree: the data does not decide the value": wide,
     }
     found = tuple(doubt for doubt, holds in doubts.items() if holds)
-    interval = Interval(value, low, high)
-    return Evaluation(interval, networks, support.agreement, support.inside, found)
+    return Evaluation(value, networks, support.agreement, support.inside, found)
 
 
 def policy_support(policy: Policy, dataset: Dataset, gamma: float = GAMMA) -> Support:

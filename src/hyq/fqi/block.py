@@ -99,14 +99,14 @@ class BlockClass:
     def fit(self, problem: Regression) -> BlockFunction:
         """Minimise the weighted squared error."""
         # Sorting by action makes every per-action sum a sum over a contiguous block of rows.
-        order = np.argsort(problem.action, kind="stable")
-        action = problem.action[order]
+        order = np.argsort(problem.rows.action, kind="stable")
+        action = problem.rows.action[order]
         weight, target = problem.weight[order], problem.target[order] / self.v_max
         # Between one weight for all rows, by which a few online rows hardly count, and theirs, by
         # which the noise of these few is most of what is seen.
         share = np.sqrt(weight) / np.sqrt(weight).sum()
-        mean = share @ problem.observation[order]
-        x = np.subtract(problem.observation[order], mean, dtype=np.float32)
+        mean = share @ problem.rows.observation[order]
+        x = np.subtract(problem.rows.observation[order], mean, dtype=np.float32)
         # Unit-norm inputs make the pull mean the same whatever the observations' scale. Where all
         # rows are equal there is nothing to scale.
         scale = np.float32(np.sqrt(share @ np.square(x).sum(axis=1))) or np.float32(1)

@@ -66,16 +66,6 @@ class Regression:
     streams: Streams = field(default_factory=lambda: Streams(0))
     """Random numbers for an oracle that needs some."""
 
-    @property
-    def observation(self) -> Array:
-        """Where f_h is to be fitted."""
-        return self.rows.observation
-
-    @property
-    def action(self) -> Array:
-        """What was done there."""
-        return self.rows.action
-
 
 class FunctionClass(Protocol[F_co]):
     """A set F_h of value functions with a least-squares oracle (Algorithm 1, equation 3)."""

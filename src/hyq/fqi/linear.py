@@ -83,6 +83,6 @@ class LinearClass:
 
     def fit(self, problem: Regression) -> LinearFunction:
         """Solve the norm-constrained least squares exactly."""
-        features = problem.observation[np.arange(len(problem.target)), problem.action]
+        features = problem.rows.observation[np.arange(len(problem.target)), problem.rows.action]
         w = ball_least_squares(features, problem.target, problem.weight, self.radius)
         return LinearFunction(w)

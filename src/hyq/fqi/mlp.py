@@ -105,8 +105,8 @@ class MLPClass:
                     network.weights[i].copy_(torch.tensor(weight))
                     network.biases[i].copy_(torch.tensor(bias))
         # A copy, because logged observations are read-only and torch insists on writable memory.
-        inputs = torch.tensor(problem.observation, dtype=torch.float32).flatten(start_dim=1)
-        action = torch.as_tensor(problem.action, dtype=torch.int64)
+        inputs = torch.tensor(problem.rows.observation, dtype=torch.float32).flatten(start_dim=1)
+        action = torch.as_tensor(problem.rows.action, dtype=torch.int64)
         target = torch.as_tensor(problem.target, dtype=torch.float32)
         cumulative = np.cumsum(problem.weight)
         cumulative /= cumulative[-1]

@@ -35,7 +35,7 @@ class TabularClass:
     def fit(self, problem: Regression) -> TabularFunction:
         """Average the targets of each cell; a cell without data is zero (minimum norm)."""
         shape = self.states, self.actions
-        cell = np.ravel_multi_index((problem.observation, problem.action), shape)
+        cell = np.ravel_multi_index((problem.rows.observation, problem.rows.action), shape)
         mass = np.bincount(cell, problem.weight, math.prod(shape))
         total = np.bincount(cell, problem.weight * problem.target, math.prod(shape))
         mean = np.divide(total, mass, out=np.zeros(mass.shape), where=mass > 0)

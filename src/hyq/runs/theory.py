@@ -122,7 +122,7 @@ class BoxClass(LinearClass):
 
     def fit(self, problem: Regression) -> LinearFunction:
         """Solve the least squares over the box exactly, on the triangle that QR leaves of it."""
-        features = problem.observation[np.arange(len(problem.target)), problem.action]
+        features = problem.rows.observation[np.arange(len(problem.target)), problem.rows.action]
         rows = np.column_stack([features, problem.target]) * np.sqrt(problem.weight)[:, None]
         triangle = np.asarray(np.linalg.qr(rows, mode="r"))
         found = lsq_linear(
