@@ -18,20 +18,20 @@ from typing import get_args
 import tyro
 
 from hyq.core.seeding import Streams
-from hyq.envs.combination_lock import CombinationLockVector, Emission, lock_parameters
+from hyq.envs.combination_lock import CombinationLockVector, Emission
 from hyq.experts.lock import LockData
-from hyq.fqi.block import BlockClass, BlockFunction
+from hyq.fqi.block import BlockClass
 from hyq.fqi.hyq_fqi import HyQ
 from hyq.runs.lock import SOLVED_SHARE, evaluate
 from hyq.runs.lock_algorithms import hyq
 from hyq.runs.lock_spec import LockRun
 
 
-def variants(algorithm: HyQ[BlockFunction]) -> dict[str, HyQ[BlockFunction]]:
+def variants(algorithm: HyQ) -> dict[str, HyQ]:
     family = algorithm.family
     assert isinstance(family, BlockClass)
 
-    def other(**changes: object) -> HyQ[BlockFunction]:
+    def other(**changes: object) -> HyQ:
         return replace(algorithm, family=replace(family, **changes))  # type: ignore[arg-type]
 
     return {
@@ -43,8 +43,8 @@ def variants(algorithm: HyQ[BlockFunction]) -> dict[str, HyQ[BlockFunction]]:
     }
 
 
-def samples_to_solve(spec: LockRun, algorithm: HyQ[BlockFunction]) -> int | None:
-    env = CombinationLockVector(spec.m_on, **lock_parameters(spec.lock))
+def samples_to_solve(spec: LockRun, algorithm: HyQ) -> int | None:
+    env = CombinationLockVector(spec.m_on, **vars(spec.lock))
     for step in algorithm.run(env, spec.dataset(), Streams(spec.seed)):
         mean_return, _ = evaluate(step.policy, spec, 200, step.iteration)
         if mean_return >= SOLVED_SHARE * spec.lock.optimal_return:

@@ -28,7 +28,7 @@ from scipy.special import softmax
 
 from hyq.core.seeding import Streams
 from hyq.core.types import FloatArray
-from hyq.envs.combination_lock import CombinationLockVector, LockSpec, lock_parameters
+from hyq.envs.combination_lock import CombinationLockVector, LockSpec
 from hyq.experts.lock import LockData, lock_dataset
 from hyq.fqi import block
 from hyq.fqi.block import BlockClass
@@ -53,7 +53,7 @@ def environment(repeats: int) -> None:
     print(f"{'lanes':>8} {'steps/s':>12} {'limit steps/s':>14} {'share':>7}")
     for lanes in (10, 100, 1000, 2000, 4000):
         steps = max(100, 200_000 // lanes)
-        env = CombinationLockVector(lanes, **lock_parameters(LOCK))
+        env = CombinationLockVector(lanes, **vars(LOCK))
         env.reset(seed=0)
         rate = lanes * steps / seconds(partial(play, env, steps), repeats)
         limit = lanes * steps / seconds(partial(draw_noise, lanes, steps), repeats)
@@ -86,7 +86,7 @@ def iteration(repeats: int) -> None:
     print(f"\nthis core: {flops / 1e9:.0f} Gflop/s float32, {bandwidth / 1e9:.1f} GB/s read")
     for data in get_args(LockData):
         offline = lock_dataset(LOCK, data, 500_000, seed=0)
-        env = CombinationLockVector(10, **lock_parameters(LOCK))
+        env = CombinationLockVector(10, **vars(LOCK))
         family = BlockClass(LOCK.observation_dim, LOCK.actions)
         algorithm = HyQ(family, HyQConfig(iterations=3))
         counted = CountingSoftmax()

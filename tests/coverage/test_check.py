@@ -23,7 +23,7 @@ from hyq.coverage.support import Logged, Support
 from hyq.data.dataset import Dataset, Episode
 from hyq.data.steps import StepView
 from hyq.envs.batched import BatchedEnv
-from hyq.envs.combination_lock import CombinationLockVector, LockSpec, lock_parameters
+from hyq.envs.combination_lock import CombinationLockVector, LockSpec
 from hyq.envs.tabular import make_tabular_vector
 from hyq.experts.lock import lock_dataset, lock_provenance
 from hyq.fqi.block import BlockFunction
@@ -92,7 +92,7 @@ def test_tabular_states_are_one_hot_features() -> None:
 def test_the_lock_datasets_are_ranked_as_hyq_finds_them() -> None:
     """Trajectory data before occupancy data before that of random actions (results/theory)."""
     lock = LockSpec(horizon=10)
-    made = log(CombinationLockVector(2000, **lock_parameters(lock)), uniform(10), "")
+    made = log(CombinationLockVector(2000, **vars(lock)), uniform(10), "")
     data = {
         "uniform": replace(made, provenance=lock_provenance(lock)),
         "occupancy": lock_dataset(lock, "occupancy", 20_000),
@@ -370,12 +370,12 @@ def test_support_by_hand() -> None:
     logged = np.array([[0.0], [0.1], [0.2], [5.0], [5.1]])
     found = Logged.of(logged, np.array([0, 0, 0, 1, 1]), np.arange(5))
     visits = np.array([[0.05], [5.05], [5.05], [3.0], [0.0]])
-    assert found.lacks(visits, np.array([0, 1, 0, 0, 7])).tolist() == [0, 0, 1, 1, 1]
+    assert found.nearest(visits, np.array([0, 1, 0, 0, 7]))[0].tolist() == [1, 1, 0, 0, 0]
     vectors = Logged.of(logged, np.array([[0.0], [0.0], [0.0], [9.0], [9.0]]), np.arange(5))
-    assert vectors.lacks(visits[:2], np.array([[0.0], [0.0]])).tolist() == [0, 1]
+    assert vectors.nearest(visits[:2], np.array([[0.0], [0.0]]))[0].tolist() == [1, 0]
 
 
-NO_POLICY = GreedyPolicy(())
+TABLE_POLICY = GreedyPolicy((TabularFunction(np.zeros((1, 1))),))
 
 
 def view_of(observation: Array, action: Array) -> StepView:
@@ -386,16 +386,14 @@ def view_of(observation: Array, action: Array) -> StepView:
 
 
 def test_states_beyond_all_numbers_raise() -> None:
-    rng = np.random.default_rng(0)
-    features_for("raw", view_of(np.array([0, 2**60 - 1]), np.array([0, 6])), [], rng, NO_POLICY)
+    features_for(TABLE_POLICY, view_of(np.array([0, 2**60 - 1]), np.array([0, 6])), [])
     with pytest.raises(HyqError, match="number them from 0"):
-        features_for("raw", view_of(np.array([0, 2**61 - 1]), np.array([0, 8])), [], rng, NO_POLICY)
+        features_for(TABLE_POLICY, view_of(np.array([0, 2**61 - 1]), np.array([0, 8])), [])
 
 
 def test_narrow_integers_do_not_wrap() -> None:
     many = np.arange(256, dtype=np.uint8)
-    rng = np.random.default_rng(0)
-    features = features_for("raw", view_of(many, many % 4), [], rng, NO_POLICY)
+    features = features_for(TABLE_POLICY, view_of(many, many % 4), [])
     group, _ = features(0, many, many % 4)
     assert len(np.unique(group)) == 256
     np.testing.assert_array_equal(group, features(0, np.arange(256), many % 4)[0])

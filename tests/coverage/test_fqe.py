@@ -163,8 +163,8 @@ def test_a_value_stays_within_what_the_rewards_can_add_up_to(
     Dataset.from_transitions(logged, np.repeat([0, 1], rows // 2), {}).save(tmp_path / "data")
     layers = ((rng.normal(size=(4, 2)).astype(np.float32), np.zeros(2, np.float32)),)
     save_policy(tmp_path / "policy", [MLPFunction(layers)] * 2)
-    kept = evaluate_saved(tmp_path / "policy", tmp_path / "data", features="raw")
+    kept = evaluate_saved(tmp_path / "policy", tmp_path / "data")
     monkeypatch.setattr("hyq.coverage.fqe._possible_returns", lambda dataset: (-np.inf, np.inf))
-    free = evaluate_saved(tmp_path / "policy", tmp_path / "data", features="raw")
+    free = evaluate_saved(tmp_path / "policy", tmp_path / "data")
     assert np.abs(kept.replicates).max() < 10.0
     assert np.abs(free.replicates).max() > 20.0, "or the bounds are not what kept it"

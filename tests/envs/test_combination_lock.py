@@ -12,7 +12,7 @@ from scipy.linalg import hadamard
 import hyq.envs  # noqa: F401  (registers the environments)
 from hyq.core.errors import HyqError
 from hyq.core.types import IntArray
-from hyq.envs.combination_lock import BAD, CombinationLockVector, LockSpec, lock_parameters
+from hyq.envs.combination_lock import BAD, CombinationLockVector, LockSpec
 from hyq.fqi.rollout import lockstep
 from tests.fqi.conformance import returns
 
@@ -96,7 +96,7 @@ def test_simulation_agrees_with_the_latent_mdp(parameters: dict[str, float]) -> 
     spec = LockSpec(horizon=4, actions=3, **parameters)  # type: ignore[arg-type]
     mdp = spec.latent_mdp()
     policy = np.full((4, 3, 3), 1 / 3)
-    env = CombinationLockVector(40_000, **lock_parameters(spec))
+    env = CombinationLockVector(40_000, **vars(spec))
     rng = np.random.default_rng(0)
     occupancy = mdp.occupancy(policy).sum(axis=-1)
     total = np.zeros(env.num_envs)
@@ -111,7 +111,7 @@ def test_simulation_agrees_with_the_latent_mdp(parameters: dict[str, float]) -> 
 
 def test_good_actions_alone_open_the_lock() -> None:
     spec = LockSpec(horizon=20)
-    env = CombinationLockVector(50, **lock_parameters(spec))
+    env = CombinationLockVector(50, **vars(spec))
     np.testing.assert_array_equal(returns(env, lambda h, x: env.expert_action(), 20, seed=0), 1.0)
     assert spec.optimal_return == pytest.approx(1.0)
     dense = LockSpec(horizon=20, dense=True)

@@ -1,24 +1,24 @@
 """What every algorithm must do, whatever it learns: one suite that each algorithm's tests call."""
 
 from collections import deque
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
 from hyq.core.seeding import Streams
-from hyq.core.types import FloatArray
+from hyq.core.types import Array, FloatArray, Transitions
 from hyq.data.dataset import Dataset
-from hyq.fqi.base import Algorithm, Step
+from hyq.data.online import OnlineStore
+from hyq.fqi.base import Algorithm, State, Step
+from hyq.fqi.classes import Regression, ValueFunction
 from hyq.fqi.rollout import Policy, VectorEnv, lockstep
 
 
 def check_conformance(
-    make: Callable[[], Algorithm[Any]], env: VectorEnv, offline: Dataset, iterations: int = 3
+    make: Callable[[], Algorithm], env: VectorEnv, offline: Dataset, iterations: int = 3
 ) -> None:
     """Run `make()` for a few iterations and check the contract of `hyq.fqi.base`."""
-    algorithm = make()
-    whole = list(algorithm.run(env, offline, Streams(5)))
+    whole = list(make().run(env, offline, Streams(5)))
     assert len(whole) == iterations, "the configured number of iterations was not kept"
     assert [step.iteration for step in whole] == list(range(1, iterations + 1))
     samples = [step.online_steps for step in whole]
@@ -33,23 +33,24 @@ def check_conformance(
     assert _bits(other) != _bits(whole[-1]), "the seed changes nothing"
 
     for stop in range(1, iterations):
-        head = []
+        parts: list[Mapping[str, Array]] = []
         for step in make().run(env, offline, Streams(5)):
-            head.append(step.state.snapshot())
+            kept = step.state
+            if len(kept.online.batches) > len(parts):
+                parts.append(kept.online.newest())
             if step.iteration == stop:
                 break
-        appended = [snapshot.appended for snapshot in head if snapshot.appended]
-        restored = algorithm.restore(head[-1].replaced, appended)
+        restored = State(kept.arrays, OnlineStore.rebuild(parts))
         tail = list(make().run(env, offline, Streams(5), restored))
         assert [step.iteration for step in tail] == list(range(stop + 1, iterations + 1))
         _assert_same(whole[-1], tail[-1])
 
 
-def _bits(step: Step[Any]) -> dict[str, bytes]:
-    return {k: v.tobytes() for k, v in step.state.snapshot().replaced.items()}
+def _bits(step: Step) -> dict[str, bytes]:
+    return {k: v.tobytes() for k, v in step.state.arrays.items()}
 
 
-def _assert_same(one: Step[Any], other: Step[Any]) -> None:
+def _assert_same(one: Step, other: Step) -> None:
     assert _bits(one) == _bits(other)
     assert one.online_steps == other.online_steps
     assert dict(one.metrics) == dict(other.metrics)
@@ -61,3 +62,17 @@ def returns(env: VectorEnv, policy: Policy, steps: int, seed: int) -> FloatArray
     for rows, running in lockstep(env, policy, steps, seed):
         total[running] += rows.reward
     return total
+
+
+def regression(
+    observation: Array,
+    action: Array,
+    target: FloatArray,
+    weight: FloatArray,
+    start: ValueFunction | None = None,
+    seed: int = 0,
+) -> Regression:
+    """Pose a problem of which only what a regression looks at is known."""
+    nothing = np.zeros(len(target))
+    rows = Transitions(observation, action, nothing, nothing, observation)
+    return Regression(rows, target, weight, start=start, streams=Streams(seed))

@@ -6,7 +6,8 @@ a regulator, whose best action has a closed form.
 """
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Self
 
 import gymnasium as gym
@@ -108,11 +109,9 @@ class ConvexLinearClass:
         """Return w = 0."""
         return ConvexLinearFunction(np.zeros(self.dimension), self.polytope)
 
-    def fit(
-        self, problem: Regression, start: ConvexLinearFunction, rng: np.random.Generator
-    ) -> ConvexLinearFunction:
+    def fit(self, problem: Regression) -> ConvexLinearFunction:
         """Solve the norm-constrained least squares exactly."""
-        features = np.einsum("nk,nkd->nd", problem.action, problem.observation)
+        features = np.einsum("nk,nkd->nd", problem.rows.action, problem.rows.observation)
         return ConvexLinearFunction(
             ball_least_squares(features, problem.target, problem.weight, self.radius),
             self.polytope,
@@ -128,10 +127,10 @@ class QuadraticFunction(ValueFunction):
     constant: FloatArray
     """Shape (1,)."""
     state_dimension: int
-    _feedback: FloatArray = field(init=False, repr=False)
 
-    def __post_init__(self) -> None:
-        """Find the greedy policy u = feedback x, where df/du = 0.
+    @cached_property
+    def _feedback(self) -> FloatArray:
+        """The greedy policy is u = feedback x, where df/du = 0.
 
         Without strict concavity in u (as for f = 0) there is no unique maximiser, and doing
         nothing, u = 0, stands in for one.
@@ -140,10 +139,8 @@ class QuadraticFunction(ValueFunction):
         action_block = self.quadratic[n:, n:]
         flattest = np.linalg.eigvalsh(action_block).max()
         if flattest < -_DEFINITE * np.abs(self.quadratic).max():
-            feedback = -np.linalg.solve(action_block, self.quadratic[n:, :n])
-        else:
-            feedback = np.zeros((len(action_block), n))
-        object.__setattr__(self, "_feedback", feedback)
+            return -np.linalg.solve(action_block, self.quadratic[n:, :n])
+        return np.zeros((len(action_block), n))
 
     def at(self, observation: Array, action: Array) -> FloatArray:
         """Return f_h(x, u) for each row."""
@@ -172,11 +169,9 @@ class QuadraticClass:
         size = self.state_dimension + self.action_dimension
         return QuadraticFunction(np.zeros((size, size)), np.zeros(1), self.state_dimension)
 
-    def fit(
-        self, problem: Regression, start: QuadraticFunction, rng: np.random.Generator
-    ) -> QuadraticFunction:
+    def fit(self, problem: Regression) -> QuadraticFunction:
         """Solve the norm-constrained least squares exactly."""
-        z = np.concatenate([problem.observation, problem.action], axis=1)
+        z = np.concatenate([problem.rows.observation, problem.rows.action], axis=1)
         row, column = np.triu_indices(z.shape[1])
         features = np.column_stack([z[:, row] * z[:, column], np.ones(len(z))])
         weights = ball_least_squares(features, problem.target, problem.weight, self.radius)

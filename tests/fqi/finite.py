@@ -53,11 +53,9 @@ class FiniteClass:
         """Return f^1 = 0 (where the algorithm starts, though rarely a member of the class)."""
         return FiniteFunction(np.zeros(self.tables.shape[1:]), self.action_order)
 
-    def fit(
-        self, problem: Regression, start: FiniteFunction, rng: np.random.Generator
-    ) -> FiniteFunction:
+    def fit(self, problem: Regression) -> FiniteFunction:
         """Return the first member whose weighted squared error is the smallest."""
-        predictions = self.tables[:, problem.observation, problem.action]
+        predictions = self.tables[:, problem.rows.observation, problem.rows.action]
         losses = (predictions - problem.target) ** 2 @ problem.weight
         return FiniteFunction(
             self.tables[np.argmax(losses <= losses.min() + _TIE)], self.action_order

@@ -10,14 +10,13 @@ from hyq.core.errors import HyqError
 from hyq.core.seeding import Streams
 from hyq.core.types import FloatArray, Transitions
 from hyq.data.dataset import Dataset
-from hyq.envs.combination_lock import BAD, CombinationLockVector, LockSpec, lock_parameters
+from hyq.envs.combination_lock import BAD, CombinationLockVector, LockSpec
 from hyq.envs.tabular import make_tabular_vector
 from hyq.experts.lock import LockData, lock_dataset
 from hyq.fqi.base import Step
 from hyq.fqi.bc import BC, BCConfig
 from hyq.fqi.classes import GreedyPolicy
 from hyq.fqi.mlp import MLPFunction
-from hyq.fqi.networks import NetworkState
 from hyq.fqi.rollout import VectorEnv, lockstep
 from tests.fqi.conformance import check_conformance
 
@@ -25,10 +24,10 @@ LOCK = LockSpec(horizon=6, actions=4, instance_seed=1)
 
 
 def copies(count: int, lock: LockSpec = LOCK) -> CombinationLockVector:
-    return CombinationLockVector(count, **lock_parameters(lock))
+    return CombinationLockVector(count, **vars(lock))
 
 
-def train(config: BCConfig, env: VectorEnv, data: Dataset, seed: int = 0) -> Step[NetworkState]:
+def train(config: BCConfig, env: VectorEnv, data: Dataset, seed: int = 0) -> Step:
     [last] = deque(BC(config).run(env, data, Streams(seed)), maxlen=1)
     return last
 
@@ -97,7 +96,7 @@ def test_the_environment_is_never_stepped() -> None:
         def step(self, actions: object) -> object:  # type: ignore[override]
             raise AssertionError
 
-    env = Untouchable(2, **lock_parameters(LOCK))
+    env = Untouchable(2, **vars(LOCK))
     data = lock_dataset(LOCK, "trajectory", 600, seed=0)
     assert train(BCConfig(iterations=2), env, data).online_steps == 0
 

@@ -11,8 +11,9 @@ from scipy.optimize import lsq_linear
 
 from hyq.core.errors import HyqError
 from hyq.core.types import FloatArray, IntArray
-from hyq.fqi.block import BlockClass, _HeadProblem, encode
+from hyq.fqi.block import BlockClass, encode, head_solver
 from hyq.fqi.classes import Regression
+from tests.fqi.conformance import regression
 
 
 def block_problem(
@@ -29,7 +30,7 @@ def block_problem(
     plain[:, 7] += 1.0  # a constant code, as that of the time
     observation = (5 * plain @ rotation).astype(np.float32)
     action = rng.integers(table.shape[1], size=rows)
-    problem = Regression(observation, action, table[latent, action], np.full(rows, 1 / rows))
+    problem = regression(observation, action, table[latent, action], np.full(rows, 1 / rows))
     return problem, latent
 
 
@@ -42,7 +43,7 @@ def test_the_head_is_the_exact_minimiser(seed: int, bounded: bool) -> None:
     action = np.sort(rng.integers(actions - 1, size=rows))  # the last action is never seen
     target, weight = rng.normal(size=rows), rng.dirichlet(np.ones(rows))
     family = BlockClass(2, actions, ridge=1e-6, bounded=bounded)
-    head = _HeadProblem(action, target, weight, family).solve(code)
+    head = head_solver(action, target, weight, family)(code)
     bounds = (0.0, 1.0) if bounded else (-np.inf, np.inf)
     for a in np.unique(action):
         seen = action == a
@@ -63,13 +64,13 @@ def test_the_fit_recovers_latents_and_values(encoding: str, v_max: float) -> Non
     table = v_max * np.array([[1.0, 0.0, 0.1], [0.0, 1.0, 0.1], [0.0, 0.0, 0.0]])
     problem, latent = block_problem(rng, table)
     family = BlockClass(16, 3, v_max=v_max, encoding=encoding)  # type: ignore[arg-type]
-    fitted = family.fit(problem, family.zero(), rng)
+    fitted = family.fit(problem)
     tolerance = {"hard": 1e-3, "soft": 0.1}[encoding] * v_max
-    values = fitted.values(problem.observation)
+    values = fitted.values(problem.rows.observation)
     for z in range(3):
         np.testing.assert_allclose(values[latent == z].mean(axis=0), table[z], atol=tolerance)
     np.testing.assert_array_equal(
-        fitted.greedy(problem.observation)[latent < 2], latent[latent < 2]
+        fitted.greedy(problem.rows.observation)[latent < 2], latent[latent < 2]
     )
 
 
@@ -82,8 +83,8 @@ def test_latents_are_told_apart_before_any_value_does(shares: tuple[float, ...])
     rng = np.random.default_rng(1)
     problem, latent = block_problem(rng, np.ones((3, 3)), dimension=32, shares=shares)
     family = BlockClass(32, 3)
-    fitted = family.fit(problem, family.zero(), rng)
-    code = (problem.observation @ fitted.encoder + fitted.bias).argmax(axis=1)
+    fitted = family.fit(problem)
+    code = (problem.rows.observation @ fitted.encoder + fitted.bias).argmax(axis=1)
     table = np.array([[np.sum((latent == z) & (code == k)) for k in range(3)] for z in range(3)])
     assert table.max(axis=0).sum() > 0.98 * len(latent)
 
@@ -93,11 +94,12 @@ def test_data_outweighs_the_start() -> None:
     rng = np.random.default_rng(2)
     problem, latent = block_problem(rng, np.eye(3))
     nuisance = rng.normal(scale=8.0, size=(len(latent), 2)) @ rng.normal(size=(2, 16)) / 4
-    noisy = replace(problem, observation=(problem.observation + nuisance).astype(np.float32))
+    seen = (problem.rows.observation + nuisance).astype(np.float32)
+    noisy = replace(problem, rows=replace(problem.rows, observation=seen))
     family = BlockClass(16, 3, steps=200)
-    start = replace(family, steps=0).fit(noisy, family.zero(), rng)
-    fitted = family.fit(noisy, family.zero(), rng)
-    right = [np.mean(f.greedy(noisy.observation) == latent) for f in (start, fitted)]
+    start = replace(family, steps=0).fit(noisy)
+    fitted = family.fit(noisy)
+    right = [np.mean(f.greedy(noisy.rows.observation) == latent) for f in (start, fitted)]
     assert right[0] < 0.8
     assert right[1] > 0.99
 
@@ -106,7 +108,7 @@ def test_values_stay_in_range_even_for_impossible_targets() -> None:
     rng = np.random.default_rng(3)
     problem, _ = block_problem(rng, 5 * np.eye(3) - 2)
     family = BlockClass(16, 3, v_max=2.0)
-    values = family.fit(problem, family.zero(), rng).values(problem.observation)
+    values = family.fit(problem).values(problem.rows.observation)
     assert values.min() >= 0.0
     assert values.max() <= 2.0
 
@@ -116,9 +118,9 @@ def test_weights_decide_between_contradicting_rows() -> None:
     observation = np.repeat(rng.normal(size=(1, 8)), 4, axis=0).astype(np.float32)
     observation += rng.normal(scale=1e-3, size=observation.shape).astype(np.float32)
     weight = np.array([0.7, 0.1, 0.1, 0.1])
-    problem = Regression(observation, np.zeros(4, int), np.array([1.0, 0, 0, 0]), weight)
+    problem = regression(observation, np.zeros(4, int), np.array([1.0, 0, 0, 0]), weight)
     family = BlockClass(8, 1, steps=0, latents=1)
-    fitted = family.fit(problem, family.zero(), rng)
+    fitted = family.fit(problem)
     np.testing.assert_allclose(fitted.values(observation)[:, 0], 0.7, atol=1e-3)
 
 
@@ -126,10 +128,10 @@ def test_arrays_rebuild_the_function() -> None:
     rng = np.random.default_rng(5)
     problem, _ = block_problem(rng, np.eye(3))
     family = BlockClass(16, 3)
-    fitted = family.fit(problem, family.zero(), rng)
+    fitted = family.fit(problem)
     again = family.zero().with_arrays(fitted.arrays())
     np.testing.assert_array_equal(
-        fitted.values(problem.observation), again.values(problem.observation)
+        fitted.values(problem.rows.observation), again.values(problem.rows.observation)
     )
 
 
@@ -149,9 +151,8 @@ def test_codes_survive_large_logits_and_are_one_hot_at_temperature_zero() -> Non
 
 def test_observations_that_are_all_equal_give_finite_functions() -> None:
     """A deterministic first state has nothing to scale by; NaN would spread to every step."""
-    rng = np.random.default_rng(6)
     same = np.ones((5, 4), np.float32)
-    problem = Regression(same, np.array([0, 0, 0, 1, 1]), np.ones(5) * 0.5, np.full(5, 0.2))
+    problem = regression(same, np.array([0, 0, 0, 1, 1]), np.ones(5) * 0.5, np.full(5, 0.2))
     family = BlockClass(4, 2)
-    fitted = family.fit(problem, family.zero(), rng)
+    fitted = family.fit(problem)
     np.testing.assert_allclose(fitted.values(same), 0.5, atol=1e-3)

@@ -13,7 +13,7 @@ from hyq.core.mdp import FiniteMDP
 from hyq.core.seeding import Streams
 from hyq.core.types import Array, FloatArray, IntArray, Transitions
 from hyq.data.online import OnlineStore
-from hyq.envs.combination_lock import CombinationLockVector, LockSpec, lock_parameters
+from hyq.envs.combination_lock import CombinationLockVector, LockSpec
 from hyq.envs.tabular import TabularEnv
 from hyq.experts.lock import lock_dataset
 from hyq.fqi import briee
@@ -39,7 +39,7 @@ LOCK = LockSpec(horizon=6, actions=4, instance_seed=1)
 
 
 def copies(count: int, lock: LockSpec = LOCK) -> CombinationLockVector:
-    return CombinationLockVector(count, **lock_parameters(lock))
+    return CombinationLockVector(count, **vars(lock))
 
 
 def lock_rows(lock: LockSpec, count: int, h: int = 2) -> tuple[Transitions, IntArray]:
@@ -271,7 +271,7 @@ def test_the_offline_data_changes_nothing() -> None:
     for kind, seed in (("trajectory", 0), ("occupancy", 1)):
         data = lock_dataset(LOCK, kind, 600, seed=seed)  # type: ignore[arg-type]
         *_, last = BRIEE(BRIEEConfig(iterations=2)).run(copies(10), data, Streams(0))
-        states.append(last.state.snapshot().replaced)
+        states.append(last.state.arrays)
     for name, array in states[0].items():
         np.testing.assert_array_equal(array, states[1][name])
 

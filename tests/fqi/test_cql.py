@@ -13,13 +13,13 @@ from hyq.core.mdp import FiniteMDP
 from hyq.core.seeding import Streams
 from hyq.core.types import Transitions
 from hyq.data.dataset import Dataset
-from hyq.envs.combination_lock import CombinationLockVector, LockSpec, lock_parameters
+from hyq.envs.combination_lock import CombinationLockVector, LockSpec
 from hyq.envs.tabular import make_tabular_vector
 from hyq.experts.lock import lock_dataset
 from hyq.fqi.base import Step
 from hyq.fqi.classes import DiscreteValueFunction, GreedyPolicy
 from hyq.fqi.cql import CQL, CQLConfig, cql_loss
-from hyq.fqi.networks import Minibatch, NetworkState, StepNetworks
+from hyq.fqi.networks import Minibatch, StepNetworks
 from hyq.fqi.rollout import VectorEnv
 from tests.fqi.conformance import check_conformance, returns
 
@@ -27,10 +27,10 @@ LOCK = LockSpec(horizon=6, actions=4, instance_seed=1)
 
 
 def copies(count: int, lock: LockSpec = LOCK) -> CombinationLockVector:
-    return CombinationLockVector(count, **lock_parameters(lock))
+    return CombinationLockVector(count, **vars(lock))
 
 
-def train(config: CQLConfig, env: VectorEnv, data: Dataset, seed: int = 0) -> Step[NetworkState]:
+def train(config: CQLConfig, env: VectorEnv, data: Dataset, seed: int = 0) -> Step:
     [last] = deque(CQL(config).run(env, data, Streams(seed)), maxlen=1)
     return last
 
@@ -50,7 +50,7 @@ def small() -> StepNetworks:
     return linear([[1.0, 2.0], [0.0, 0.5]], [[0.0, 1.0], [0.0, 0.0]])
 
 
-def learned(step: Step[NetworkState]) -> list[DiscreteValueFunction]:
+def learned(step: Step) -> list[DiscreteValueFunction]:
     assert isinstance(step.policy, GreedyPolicy)
     return [f for f in step.policy.functions if isinstance(f, DiscreteValueFunction)]
 

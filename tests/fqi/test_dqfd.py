@@ -11,12 +11,12 @@ from hyq.core.errors import HyqError
 from hyq.core.seeding import Streams
 from hyq.core.types import Transitions
 from hyq.data.dataset import Dataset
-from hyq.envs.combination_lock import BAD, CombinationLockVector, LockSpec, lock_parameters
+from hyq.envs.combination_lock import BAD, CombinationLockVector, LockSpec
 from hyq.envs.tabular import make_tabular_vector
 from hyq.experts.lock import LockData, lock_dataset
 from hyq.fqi.base import Step
 from hyq.fqi.dqfd import DQfD, DQfDConfig, dqfd_loss
-from hyq.fqi.networks import Minibatch, NetworkState, Source, StepNetworks, draw_mixed
+from hyq.fqi.networks import Minibatch, Source, StepNetworks, draw_mixed
 from hyq.fqi.rollout import VectorEnv, lockstep
 from tests.fqi.conformance import check_conformance
 
@@ -25,10 +25,10 @@ TINY = DQfDConfig(iterations=3, pretraining=1, updates=3, hidden=(7,), batch_siz
 
 
 def copies(count: int, lock: LockSpec = LOCK) -> CombinationLockVector:
-    return CombinationLockVector(count, **lock_parameters(lock))
+    return CombinationLockVector(count, **vars(lock))
 
 
-def run(config: DQfDConfig, env: VectorEnv, data: Dataset) -> list[Step[NetworkState]]:
+def run(config: DQfDConfig, env: VectorEnv, data: Dataset) -> list[Step]:
     return list(DQfD(config).run(env, data, Streams(0)))
 
 

@@ -1,7 +1,7 @@
 """Hy-Q measured against exact optima, where the paper says it must succeed."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import get_args
 
 import numpy as np
@@ -26,7 +26,7 @@ from hyq.envs.offline_hard import (
     offline_hard_mdp,
 )
 from hyq.envs.tabular import make_tabular_vector
-from hyq.fqi.classes import F, FunctionClass, GreedyPolicy
+from hyq.fqi.classes import FunctionClass, GreedyPolicy, ValueFunction
 from hyq.fqi.hyq_fqi import HyQ, HyQConfig, fitted_q_iteration
 from hyq.fqi.linear import LinearClass
 from hyq.fqi.rollout import lockstep
@@ -37,7 +37,7 @@ from tests.fqi.continuous_actions import (
     QuadraticClass,
     make_convex_linear_mdp_vector,
 )
-from tests.fqi.finite import FiniteClass, FiniteFunction, offline_hard_class
+from tests.fqi.finite import FiniteClass, offline_hard_class
 
 # The counterexample of "Why don't offline RL methods work?"
 
@@ -61,7 +61,7 @@ def covering_data() -> Dataset:
     return Dataset.from_transitions(rows, np.array([0, 0, 1, 1]), {})
 
 
-def value_in(variant: Variant, functions: tuple[FiniteFunction, ...]) -> float:
+def value_in(variant: Variant, functions: Sequence[ValueFunction]) -> float:
     policy = np.array([np.eye(2)[f.greedy(np.arange(3))] for f in functions])
     return offline_hard_mdp(variant).value(policy)
 
@@ -69,7 +69,7 @@ def value_in(variant: Variant, functions: tuple[FiniteFunction, ...]) -> float:
 @BOTH_ORDERS
 def test_offline_fqi_fails_on_one_of_the_two_mdps(order: tuple[int, int]) -> None:
     family = adversarial_class(order)
-    functions, report = fitted_q_iteration(
+    functions, metrics, _ = fitted_q_iteration(
         covering_data().by_step(),
         OnlineStore(),
         family,
@@ -78,7 +78,7 @@ def test_offline_fqi_fails_on_one_of_the_two_mdps(order: tuple[int, int]) -> Non
         Streams(0),
         1.0,
     )
-    assert report.metrics["offline_residual"] == 0.0
+    assert metrics["offline_residual"] == 0.0
     values = [value_in(variant, functions) for variant in get_args(Variant)]
     assert sorted(values) == [0.0, 1.0]
 
@@ -90,7 +90,7 @@ def test_hyq_is_optimal_on_both_mdps(order: tuple[int, int], variant: Variant) -
     config = HyQConfig(iterations=3, collection="q-type")
     algorithm = HyQ(adversarial_class(order), config)
     [*_, last] = algorithm.run(env, covering_data(), Streams(0))
-    assert value_in(variant, last.state.functions) == 1.0
+    assert value_in(variant, last.policy.functions) == 1.0
 
 
 # Linear Bellman complete models: within one per cent of the exact optimum
@@ -112,12 +112,12 @@ def logged(env: BatchedEnv, behaviour: Behaviour, seed: int) -> Dataset:
 def learn(
     env: BatchedEnv,
     offline: Dataset,
-    family: FunctionClass[F],
+    family: FunctionClass[ValueFunction],
     value_range: tuple[float, float] = (0.0, 1.0),
-) -> tuple[F, ...]:
+) -> Sequence[ValueFunction]:
     config = HyQConfig(iterations=10, collection="q-type", value_range=value_range)
     [*_, last] = HyQ(family, config).run(env, offline, Streams(1))
-    return last.state.functions
+    return last.policy.functions
 
 
 def assert_near_optimal(mdp: FiniteMDP, policy: FloatArray) -> None:

@@ -14,15 +14,15 @@ from hyq.core.seeding import Streams
 from hyq.core.types import Transitions
 from hyq.data.dataset import Dataset
 from hyq.data.online import OnlineStore
-from hyq.envs.combination_lock import CombinationLockVector, LockSpec, lock_parameters
+from hyq.envs.combination_lock import CombinationLockVector, LockSpec
 from hyq.envs.tabular import TabularEnv
 from hyq.experts.lock import lock_dataset
-from hyq.fqi.block import BlockClass, BlockFunction
+from hyq.fqi.base import State
+from hyq.fqi.block import BlockClass
 from hyq.fqi.classes import Regression
 from hyq.fqi.hyq_fqi import (
     HyQ,
     HyQConfig,
-    HyQState,
     collect,
     fitted_q_iteration,
     online_residual,
@@ -34,7 +34,7 @@ LOCK = LockSpec(horizon=6, actions=4, instance_seed=1)
 
 
 def copies(count: int) -> CombinationLockVector:
-    return CombinationLockVector(count, **lock_parameters(LOCK))
+    return CombinationLockVector(count, **vars(LOCK))
 
 
 def block() -> BlockClass:
@@ -43,14 +43,14 @@ def block() -> BlockClass:
 
 def test_v_type_rolls_in_and_counts_every_transition() -> None:
     functions = (block().zero(),) * 6
-    batch, samples = collect(copies(5), functions, HyQConfig(collection="v-type"), Streams(0))
+    batch, samples = collect(copies(5), functions, "v-type", Streams(0))
     assert [len(rows) for rows in batch] == [5] * 6
     assert samples == 5 * (1 + 2 + 3 + 4 + 5 + 6)
 
 
 def test_v_type_acts_uniformly_at_its_depth_and_greedily_before() -> None:
     functions = (block().zero(),) * 6  # greedy is always action 0
-    batch, _ = collect(copies(4000), functions, HyQConfig(collection="v-type"), Streams(0))
+    batch, _ = collect(copies(4000), functions, "v-type", Streams(0))
     for rows in batch:
         np.testing.assert_allclose(np.bincount(rows.action) / 4000, 0.25, atol=0.03)
     good = LOCK.good_actions()
@@ -61,7 +61,7 @@ def test_v_type_acts_uniformly_at_its_depth_and_greedily_before() -> None:
 
 def test_q_type_keeps_whole_episodes() -> None:
     functions = (block().zero(),) * 6
-    batch, samples = collect(copies(5), functions, HyQConfig(collection="q-type"), Streams(0))
+    batch, samples = collect(copies(5), functions, "q-type", Streams(0))
     assert [len(rows) for rows in batch] == [5] * 6
     assert samples == 5 * 6
     assert all((rows.action == 0).all() for rows in batch)
@@ -86,7 +86,7 @@ def uniform_dataset(mdp: FiniteMDP, rows: int, seed: int) -> Dataset:
 def test_fqi_on_full_coverage_is_value_iteration() -> None:
     mdp = FiniteMDP.random(np.random.default_rng(0), states=4, actions=3, horizon=5)
     family = TabularClass(4, 3)
-    functions, report = fitted_q_iteration(
+    functions, metrics, _ = fitted_q_iteration(
         uniform_dataset(mdp, 40_000, 0).by_step(),
         OnlineStore(),
         family,
@@ -98,7 +98,7 @@ def test_fqi_on_full_coverage_is_value_iteration() -> None:
     states = np.arange(4)
     learned = np.stack([f.values(states) for f in functions])
     np.testing.assert_allclose(learned, mdp.optimal_q(), atol=0.01)
-    assert report.metrics["realised_offline_share"] == pytest.approx(1.0)  # nothing was collected
+    assert metrics["realised_offline_share"] == pytest.approx(1.0)  # nothing was collected
 
 
 def test_the_offline_share_changes_what_is_learned() -> None:
@@ -112,11 +112,11 @@ def test_the_offline_share_changes_what_is_learned() -> None:
     online = OnlineStore(((rows(0.0, 9),),))
     family = TabularClass(1, 1)
     for share, expected in ((0.0, 0.0), (0.25, 0.25), (0.5, 0.5), (1.0, 1.0), (None, 0.25)):
-        functions, report = fitted_q_iteration(
+        functions, metrics, _ = fitted_q_iteration(
             offline.by_step(), online, family, HyQConfig(), (family.zero(),), Streams(0), share
         )
         assert functions[0].values(np.array([0]))[0, 0] == pytest.approx(expected)
-        assert report.metrics["realised_offline_share"] == pytest.approx(expected)
+        assert metrics["realised_offline_share"] == pytest.approx(expected)
 
 
 def test_the_online_residual_is_the_surprise_of_the_old_function() -> None:
@@ -137,7 +137,7 @@ def test_q_type_hyq_learns_a_tabular_mdp_from_a_policy_it_must_beat() -> None:
     config = HyQConfig(iterations=25, collection="q-type")
     steps = HyQ(family, config).run(TabularEnv(40, mdp), uniform_dataset(mdp, 300, 1), Streams(0))
     [last] = deque(steps, maxlen=1)
-    table = np.stack([f.values(np.arange(5)) for f in last.state.functions])
+    table = np.stack([f.values(np.arange(5)) for f in last.state.functions(family.zero())])
     value = mdp.value(mdp.greedy_policy(table))
     assert value >= 0.99 * mdp.optimal_value()
 
@@ -147,8 +147,8 @@ def test_q_type_hyq_learns_a_tabular_mdp_from_a_policy_it_must_beat() -> None:
 def test_v_type_hyq_opens_a_lock(kind: str, text: float) -> None:
     lock = LockSpec(horizon=12, anti_reward_probability=text, instance_seed=4)
     data = lock_dataset(lock, kind, 12 * 2000, seed=5)  # type: ignore[arg-type]
-    env = CombinationLockVector(20, **lock_parameters(lock))
-    test_env = CombinationLockVector(200, **lock_parameters(lock))
+    env = CombinationLockVector(20, **vars(lock))
+    test_env = CombinationLockVector(200, **vars(lock))
     config = HyQConfig(iterations=10)
     best = 0.0
     algorithm = HyQ(BlockClass(lock.observation_dim, 10), config)
@@ -159,12 +159,12 @@ def test_v_type_hyq_opens_a_lock(kind: str, text: float) -> None:
     assert best >= 0.99
 
 
-def run(seed: int, iterations: int, state: HyQState[BlockFunction] | None = None) -> list[bytes]:
+def run(seed: int, iterations: int, state: State | None = None) -> list[bytes]:
     data = lock_dataset(LOCK, "trajectory", 600, seed=0)
     config = HyQConfig(iterations=iterations)
     steps = HyQ(block(), config).run(copies(3), data, Streams(seed), state)
     [last] = deque(steps, maxlen=1)
-    return [array.tobytes() for f in last.state.functions for array in f.arrays().values()]
+    return [array.tobytes() for f in last.policy.functions for array in f.arrays().values()]
 
 
 def test_same_seed_same_bits_other_seed_other_bits() -> None:
@@ -191,7 +191,7 @@ def test_a_state_that_was_handed_out_stays_as_it_was() -> None:
 def test_the_state_given_in_is_not_changed() -> None:
     family = TabularClass(3, 2)
     mdp = FiniteMDP.random(np.random.default_rng(0), states=3, actions=2, horizon=2)
-    before: HyQState[TabularFunction] = HyQState(0, (family.zero(),) * 2, OnlineStore(), 0)
+    before = State.of((family.zero(),) * 2)
     config = HyQConfig(iterations=1, collection="q-type")
     data = uniform_dataset(mdp, 50, 0)
     list(HyQ(family, config).run(TabularEnv(4, mdp), data, Streams(0), before))
@@ -210,12 +210,12 @@ def test_targets_are_clipped_and_the_residual_is_a_mean_over_the_logs() -> None:
     )
     data = Dataset.from_transitions(rows, np.array([0, 1, 1]), {})
     family, config = TabularClass(1, 1), HyQConfig(collection="none", value_range=(0.0, 2.0))
-    functions, report = fitted_q_iteration(
+    functions, metrics, _ = fitted_q_iteration(
         data.by_step(), OnlineStore(), family, config, (family.zero(),) * 2, Streams(0), 1.0
     )
     assert functions[1].at(one, one) == pytest.approx(1.5)  # the mean of 3 clipped to 2, and of 1
     assert functions[0].at(one, one) == pytest.approx(1.5)
-    assert report.metrics["offline_residual"] == pytest.approx(math.sqrt((0.25 + 0.25) / 3))
+    assert metrics["offline_residual"] == pytest.approx(math.sqrt((0.25 + 0.25) / 3))
 
 
 @pytest.mark.parametrize(
@@ -238,13 +238,13 @@ def test_a_share_of_zero_or_one_never_looks_at_the_other_source() -> None:
     second = lock_dataset(LOCK, "occupancy", 300, seed=1)
     online_only = HyQ(block(), HyQConfig(iterations=2, offline_share=0.0))
     learned = [
-        [step.state.functions[2].encoder for step in online_only.run(copies(3), data, Streams(0))]
+        [step.state.arrays["2.encoder"] for step in online_only.run(copies(3), data, Streams(0))]
         for data in (first, second)
     ]
     np.testing.assert_array_equal(learned[0], learned[1])
     offline_only = HyQ(block(), HyQConfig(iterations=1, offline_share=1.0))
     learned = [
-        [step.state.functions[2].encoder for step in offline_only.run(copies(n), first, Streams(0))]
+        [step.state.arrays["2.encoder"] for step in offline_only.run(copies(n), first, Streams(0))]
         for n in (2, 5)
     ]
     np.testing.assert_array_equal(learned[0], learned[1])
@@ -257,7 +257,7 @@ def test_without_collection_no_environment_is_touched() -> None:
 
     config = HyQConfig(iterations=1, collection="none")
     data = lock_dataset(LOCK, "trajectory", 600, seed=0)
-    [step] = HyQ(block(), config).run(Untouchable(2, **lock_parameters(LOCK)), data, Streams(0))
+    [step] = HyQ(block(), config).run(Untouchable(2, **vars(LOCK)), data, Streams(0))
     assert step.online_steps == 0
     assert step.metrics["realised_offline_share"] == pytest.approx(1.0)
 
@@ -282,11 +282,10 @@ def test_each_fit_starts_from_the_next_step_and_the_last_from_itself() -> None:
     started: list[float] = []
 
     class Recording(TabularClass):
-        def fit(
-            self, problem: Regression, start: TabularFunction, rng: np.random.Generator
-        ) -> TabularFunction:
-            started.append(float(start.table[0, 0]))
-            return super().fit(problem, start, rng)
+        def fit(self, problem: Regression) -> TabularFunction:
+            assert isinstance(problem.start, TabularFunction)
+            started.append(float(problem.start.table[0, 0]))
+            return super().fit(problem)
 
     rows = Transitions(
         np.zeros(3, int), np.zeros(3, int), np.array([0.0, 0.0, 1.0]), np.ones(3), np.zeros(3, int)

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from hyq.core.errors import HyqError
 from hyq.core.types import FloatArray
 from hyq.envs.lqr import make_lqr_vector
-from hyq.fqi.classes import Regression
 from hyq.fqi.linear import LinearClass, LinearFunction, ball_least_squares
+from tests.fqi.conformance import regression
 from tests.fqi.continuous_actions import (
     ConvexLinearClass,
     Polytope,
@@ -116,8 +116,8 @@ def test_the_linear_class_recovers_its_own_members() -> None:
     family, truth = LinearClass(3, radius=2.0), LinearFunction(np.array([1.0, -0.5, 0.25]))
     observation = rng.uniform(size=(50, 4, 3))
     action = rng.integers(4, size=50)
-    problem = Regression(observation, action, truth.at(observation, action), np.full(50, 0.02))
-    fitted = family.fit(problem, family.zero(), rng)
+    problem = regression(observation, action, truth.at(observation, action), np.full(50, 0.02))
+    fitted = family.fit(problem)
     np.testing.assert_allclose(fitted.weights, truth.weights, atol=1e-10)
     np.testing.assert_allclose(fitted.best(observation), (observation @ truth.weights).max(axis=1))
     rebuilt = family.zero().with_arrays(fitted.arrays())
@@ -203,9 +203,7 @@ def test_the_convex_class_fits_mixtures_and_maximises_over_them() -> None:
     family = ConvexLinearClass(3, Polytope.simplex(4), radius=2.0)
     observation, action = rng.uniform(size=(40, 4, 3)), rng.dirichlet(np.ones(4), size=40)
     target = np.array([a @ phi @ weights for a, phi in zip(action, observation, strict=True)])
-    fitted = family.fit(
-        Regression(observation, action, target, np.full(40, 1 / 40)), family.zero(), rng
-    )
+    fitted = family.fit(regression(observation, action, target, np.full(40, 1 / 40)))
     np.testing.assert_allclose(fitted.convex_weights, weights, atol=1e-10)
     np.testing.assert_allclose(fitted.at(observation, action), target)
     np.testing.assert_allclose(fitted.best(observation), (observation @ weights).max(axis=1))
@@ -243,7 +241,7 @@ def test_the_quadratic_class_recovers_the_regulators_q_function() -> None:
     target = -((x**2).sum(axis=1) + (u**2).sum(axis=1))
     target -= np.einsum("ni,ij,nj->n", after, riccati.cost[1], after) + riccati.constant[0]
     family = QuadraticClass(3, 2)
-    fitted = family.fit(Regression(x, u, target, np.full(80, 1 / 80)), family.zero(), rng)
+    fitted = family.fit(regression(x, u, target, np.full(80, 1 / 80)))
     np.testing.assert_allclose(fitted.at(x, u), target, atol=1e-9)
     np.testing.assert_allclose(fitted.greedy(x), -x @ riccati.gain[0].T, atol=1e-9)
     value = -np.einsum("ni,ij,nj->n", x, riccati.cost[0], x) - riccati.constant[0]
@@ -255,8 +253,8 @@ def test_the_quadratic_class_recovers_the_regulators_q_function() -> None:
 def test_the_quadratic_class_keeps_its_coefficients_in_the_ball() -> None:
     rng = np.random.default_rng(0)
     x, u = rng.normal(size=(30, 1)), rng.normal(size=(30, 1))
-    problem = Regression(x, u, -10 * u[:, 0] ** 2, np.full(30, 1 / 30))
+    problem = regression(x, u, -10 * u[:, 0] ** 2, np.full(30, 1 / 30))
     family = QuadraticClass(1, 1, radius=0.5)
-    f = family.fit(problem, family.zero(), rng)
+    f = family.fit(problem)
     (xx, xu), (_, uu) = f.quadratic
     assert np.linalg.norm([xx, 2 * xu, uu, *f.constant]) == pytest.approx(0.5)

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from hyq.coverage.steps import played_by_step
-from hyq.envs.combination_lock import CombinationLockVector, LockSpec, lock_parameters
-from hyq.fqi.classes import GreedyPolicy, Regression
+from hyq.envs.combination_lock import CombinationLockVector, LockSpec
+from hyq.fqi.classes import GreedyPolicy
 from hyq.runs import theory
 from hyq.runs.lock_coverage import optimal_policy
 from hyq.runs.theory import (
@@ -25,6 +25,7 @@ from hyq.runs.theory import (
 )
 from hyq.theory.assumptions import largest_returns, range_completeness
 from hyq.theory.theorem import cumulative_bound
+from tests.fqi.conformance import regression
 
 
 @pytest.mark.parametrize("problem", ["tabular", "lock"])
@@ -77,7 +78,7 @@ def test_box_weights_are_the_least_squares_solution() -> None:
         target = rng.uniform(-0.5, 1.5, rows)
         action, weight = rng.integers(2, size=rows), np.full(rows, 1 / rows)
         family = BoxClass(4)
-        fitted = family.fit(Regression(observation, action, target, weight), family.zero(), rng)
+        fitted = family.fit(regression(observation, action, target, weight))
         features = observation[np.arange(rows), action]
         gradient = features.T @ (features @ fitted.weights - target) / rows
         inside = (fitted.weights > 0) & (fitted.weights < 1)
@@ -143,5 +144,5 @@ def test_the_quick_plan_is_small_and_whole(tmp_path: Path) -> None:
 def test_the_lock_expert_opens_the_lock() -> None:
     lock = LockSpec(horizon=8)
     policy = GreedyPolicy(tuple(optimal_policy(lock)))
-    env = CombinationLockVector(100, **lock_parameters(lock))
+    env = CombinationLockVector(100, **vars(lock))
     assert played_by_step(policy, env, seed=1).returns().mean() == 1.0

@@ -1,5 +1,6 @@
 """Random problems for property tests, degenerate ones included."""
 
+import math
 from dataclasses import dataclass
 from itertools import product
 
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 from hyq.core.mdp import FiniteMDP
 from hyq.core.types import FloatArray
 from hyq.envs.linear import LinearMDP
+from hyq.theory.transfer import check_pair
 
 seeds = st.integers(0, 2**32 - 1)
 
@@ -97,3 +99,15 @@ def enumerate_product(tables: FloatArray) -> FloatArray:
     horizon, members = tables.shape[:2]
     choices = np.array(list(product(range(members), repeat=horizon)))
     return tables[np.arange(horizon), choices]
+
+
+def joint_transfer(residuals: FloatArray, occupancy: FloatArray, nu: FloatArray) -> float:
+    """C_pi of a joint class by trying every function; `residuals` has shape (K, H, S, A)."""
+    check_pair(occupancy, nu)
+    numerator = np.einsum("hsa,khsa->k", occupancy, residuals)
+    cost = np.einsum("hsa,khsa->k", nu, residuals**2)
+    if np.any((cost <= 1e-12) & (numerator > math.sqrt(1e-12))):
+        return math.inf
+    counts = (numerator > 0) & (cost > 1e-12)
+    ratios = numerator[counts] / np.sqrt(cost[counts])
+    return float(ratios.max(initial=0.0))

@@ -20,10 +20,10 @@ from hyq.theory.structure import distributional_eluder
 from hyq.theory.transfer import (
     bellman_residuals,
     density_ratio,
-    joint_transfer,
     linear_transfer,
     tabular_transfer,
 )
+from tests.theory.instances import joint_transfer
 
 
 def chain_of(horizon: int, actions: int = 1) -> FiniteMDP:

@@ -16,13 +16,13 @@ from hyq.theory.transfer import (
     bellman_residuals,
     finite_transfer,
     inverse_norm,
-    joint_transfer,
     linear_transfer,
     tabular_transfer,
 )
 from tests.theory.instances import (
     Instance,
     enumerate_product,
+    joint_transfer,
     random_instance,
     random_linear,
     random_product_class,

@@ -15,7 +15,7 @@ from hyq.core.settings import check_idle
 from hyq.core.terminal import Terminal
 from hyq.coverage.deep_fqe import GAMMA, UPDATES, WIDER, check_sees_vectors, deep_evaluation
 from hyq.coverage.estimate import NORMAL_95
-from hyq.coverage.fqe import Evaluation, FeatureKind, evaluate_saved
+from hyq.coverage.fqe import Evaluation, evaluate_saved
 from hyq.coverage.policy import holds_deep_policy, policy_file
 from hyq.policy import Policy
 from hyq.report.records import is_deep
@@ -33,7 +33,6 @@ def evaluate(
     where: tyro.conf.OmitArgPrefixes[PlayIn],
     *,
     data: Path | None = None,
-    features: FeatureKind | None = None,
     replicates: int | None = None,
     gamma: float | None = None,
     episodes: int | None = None,
@@ -50,8 +49,6 @@ def evaluate(
         where: Where a deep policy plays.
         data: The dataset's directory, best one that the policy did not learn from. Without
             it a deep policy plays.
-        features: The class of value functions by step: linear in raw observations, or in the last
-            layer of the policy's own network, which is taken where it has one.
         replicates: Resamples of the data behind the interval: 100 by step, 8 networks for a deep
             policy, if not given.
         gamma: Discount of a deep policy's estimated return, 0.99 if not given.
@@ -62,12 +59,10 @@ def evaluate(
     in_deep_run = is_run(policy) and is_deep(RunDirectory(policy).manifest)
     if in_deep_run or holds_deep_policy(policy):
         if data is not None:
-            check_idle(
-                "a deep policy on data", **where.given(), features=features, episodes=episodes
-            )
+            check_idle("a deep policy on data", **where.given(), episodes=episodes)
             _evaluate_on_data(policy, data, DEEP if replicates is None else replicates, gamma, seed)
             return
-        check_idle("a policy that plays", gamma=gamma, replicates=replicates, features=features)
+        check_idle("a policy that plays", gamma=gamma, replicates=replicates)
         loaded = load_policy(policy)
         playing = where.environment(loaded)
         _evaluate_by_play(policy, loaded, playing, 100 if episodes is None else episodes, seed)
@@ -79,7 +74,7 @@ def evaluate(
     if not data.exists():
         raise HyqError(f"no dataset at {data}: give the directory that was saved as --data")
     resamples = BY_STEP if replicates is None else replicates
-    result = evaluate_saved(policy, data, features=features, replicates=resamples, seed=seed)
+    result = evaluate_saved(policy, data, replicates=resamples, seed=seed)
     noise = "The interval shows the noise of the data, not what such values cannot express."
     _print_evaluation(f"{policy} on {data}", result, "", noise)
 

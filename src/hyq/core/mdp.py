@@ -55,9 +55,9 @@ class FiniteMDP:
         cls,
         rng: np.random.Generator,
         *,
-        states: int,
-        actions: int,
-        horizon: int,
+        states: int = 5,
+        actions: int = 3,
+        horizon: int = 5,
         concentration: float = 1.0,
     ) -> Self:
         """Draw an MDP with Dirichlet transitions and uniform rewards in [0, 1/H], so V_max = 1.

@@ -27,7 +27,7 @@ from itertools import combinations
 
 import numpy as np
 
-from hyq.core.types import BoolArray, FloatArray, IntArray
+from hyq.core.types import Columns, FloatArray, IntArray
 from hyq.coverage.estimate import FOLDS, STUDENT, Interval, jackknife_std
 from hyq.coverage.grid import Grid
 from hyq.coverage.scan import row_hashes
@@ -53,7 +53,7 @@ their standard errors are 0.002 to 0.013."""
 
 
 @dataclass(frozen=True)
-class Visits:
+class Visits(Columns):
     """Transitions as the cells and actions that they visit, a number each."""
 
     pair: IntArray
@@ -65,16 +65,7 @@ class Visits:
     """Of rows without order, their place among those of their step."""
 
     def __len__(self) -> int:
-        """Count the transitions."""
         return len(self.pair)
-
-    def __getitem__(self, rows: BoolArray) -> "Visits":
-        return Visits(*(column[rows] for column in vars(self).values()))
-
-    @classmethod
-    def joined(cls, *parts: "Visits") -> "Visits":
-        """Lay transitions end to end."""
-        return cls(*map(np.concatenate, zip(*(vars(p).values() for p in parts), strict=True)))
 
 
 @dataclass(frozen=True)
@@ -108,8 +99,7 @@ class CellData:
         first = np.cumsum(dataset.length) - dataset.length
         time: IntArray = np.arange(len(dataset)) + (dataset.timestep - first)[episode]
         place, content, led_to = np.zeros((3, len(dataset)), np.uint64)
-        row = over_columns(lambda column: column[:1].nbytes, dataset.observation)
-        row_bytes = sum(row.values()) if isinstance(row, Mapping) else row
+        row_bytes = sum(column[:1].nbytes for column in named("", dataset.observation).values())
         at_once = max(1, min(BLOCK_BYTES // max(row_bytes, 1), 1 << 16))
         for start in range(0, len(dataset), at_once):
             part = slice(start, start + at_once)
@@ -172,7 +162,7 @@ class Best:
             parts.append(replace(rows, episode=episode))
             offset += len(data.keys)
         mean = float(returns[good].mean())
-        return cls(Visits.joined(*parts), keys[good], _actions(datasets), mean, len(keys))
+        return cls(Visits.concatenate(parts), keys[good], _actions(datasets), mean, len(keys))
 
     @classmethod
     def played(cls, own: CellData, datasets: Sequence[CellData]) -> "Best":
@@ -266,9 +256,8 @@ def cell_coverage(data: CellData, best: Best, by_step: bool = False) -> CellCove
     fold = np.where(mine < 0, rows.episode % groups, mine)
     others = counted(there, np.where(mine < 0, fold, -1)[near])[:-1] / total
     sizes = [np.bincount(fold[part], minlength=groups) / total for part in (mine < 0, mine >= 0)]
-    parts = _Parts(visited, others, logged[:-1] / total, *sizes)
-    without = np.sqrt([parts.square(fold) for fold in range(groups)])
-    transfer = Interval.of(math.sqrt(parts.square(None)), STUDENT * jackknife_std(without))
+    square, without = _squares(visited, others, logged[:-1] / total, *sizes)
+    transfer = Interval.of(math.sqrt(square), STUDENT * jackknife_std(np.sqrt(without)))
     least = own = 1.0
     condition = 0.0
     if by_step:
@@ -291,38 +280,37 @@ def cell_coverage(data: CellData, best: Best, by_step: bool = False) -> CellCove
     )
 
 
-@dataclass(frozen=True)
-class _Parts:
-    """Visits and data in folds, a row each: what an estimate of C^2 is made of."""
+def _squares(
+    visits: FloatArray,
+    others: FloatArray,
+    good: FloatArray,
+    of_others: FloatArray,
+    of_good: FloatArray,
+) -> tuple[float, FloatArray]:
+    """Estimate C^2, also without each fold of everything; arguments have a row for each fold.
 
-    visits: FloatArray
-    others: FloatArray
-    """The data but for the best episodes."""
-    good: FloatArray
-    """The best episodes, where the data has them."""
-    of_others: FloatArray
-    """How much of the data each fold is, of pairs that are not compared too."""
-    of_good: FloatArray
+    `others` is the data but for the best episodes, `good` what the data has of these, and `of_...`
+    how much of the data the folds are, of pairs that are not compared too. The estimate is a
+    product over two other folds of visits, on data without the best episodes of both; the rest of
+    these then weighs as much as all.
+    """
+    folds, whole = np.arange(len(visits)), float(of_others.sum() + of_good.sum())
 
-    def square(self, out: int | None) -> float:
-        """Estimate C^2 without one fold of everything.
-
-        It is a product over two other folds of visits, on data without the best episodes of both;
-        the rest of these then weighs as much as all.
-        """
-        kept = np.arange(len(self.visits)) != out
-        others, size = self.others[kept].sum(axis=0), float(self.of_good[kept].sum())
-        total, good = float(self.of_others[kept].sum()) + size, self.good[kept].sum(axis=0)
-        # Shares of the data become shares of what is left of it.
-        total /= float(self.of_others.sum() + self.of_good.sum())
+    def without(out: int) -> float:
+        kept = folds != out
+        rest, size = others[kept].sum(axis=0), float(of_good[kept].sum())
+        total, best = float(of_others[kept].sum()) + size, good[kept].sum(axis=0)
+        total /= whole  # shares of the data become shares of what is left of it
         squares = []
         for a, b in combinations(np.flatnonzero(kept).tolist(), 2):
-            left = size - float(self.of_good[a] + self.of_good[b])
+            left = size - float(of_good[a] + of_good[b])
             again = size / left if left > 1e-12 else 0.0
-            nu = (others + again * (good - self.good[a] - self.good[b])) / max(total, 1e-12)
+            nu = (rest + again * (best - good[a] - good[b])) / max(total, 1e-12)
             seen = nu > 1e-12
-            squares.append((self.visits[a][seen] * self.visits[b][seen] / nu[seen]).sum())
+            squares.append((visits[a][seen] * visits[b][seen] / nu[seen]).sum())
         return float(np.mean(squares))
+
+    return without(-1), np.array([without(fold) for fold in folds])
 
 
 def _untried(places: IntArray, weight: FloatArray, actions: int, tried: IntArray) -> float:

@@ -2,7 +2,7 @@
 
 import math
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -27,7 +27,7 @@ from hyq.coverage.cells import (
 )
 from hyq.coverage.drift import ALPHA, Drift
 from hyq.coverage.grid import Grid
-from hyq.coverage.scan import is_index
+from hyq.coverage.scan import by_key, is_index, number_names
 from hyq.coverage.support import LEAST_INSIDE, Support
 from hyq.data.columns import Observation, blocks, described
 from hyq.data.dataset import Dataset
@@ -153,8 +153,7 @@ def check_all(
 def ranges(observation: Observation) -> Ranges:
     """Return the smallest and largest value of each number of an observation that is no image."""
     found: dict[str, tuple[float, float]] = {}
-    columns = observation if isinstance(observation, Mapping) else {"observation": observation}
-    for name, column in columns.items():
+    for name, column in by_key(observation).items():
         shape = column.shape[1:]
         if (column.dtype == np.uint8 and len(shape) > 1) or math.prod(shape) > MOST_NUMBERS:
             continue
@@ -166,10 +165,8 @@ def ranges(observation: Observation) -> Ranges:
 
 def bounds_of(space: gym.Space[Any]) -> Ranges:
     """Return the bounds that a space declares, of each number that has both."""
-    tree = space_tree(without_tuples(space))
-    parts = tree if isinstance(tree, Mapping) else {"observation": tree}
     found: dict[str, tuple[float, float]] = {}
-    for name, part in parts.items():
+    for name, part in by_key(space_tree(without_tuples(space))).items():
         if isinstance(part, gym.spaces.Box) and part.low.size <= MOST_NUMBERS:
             found |= _by_number(name, part.low, part.high)
     largest = np.finfo(np.float32).max / 2
@@ -178,10 +175,8 @@ def bounds_of(space: gym.Space[Any]) -> Ranges:
 
 def _by_number(name: str, low: Any, high: Any) -> dict[str, tuple[float, float]]:
     low, high = np.asarray(low, float), np.asarray(high, float)
-    names = {
-        at: f"{name}[{', '.join(map(str, at))}]" if at else name for at in np.ndindex(low.shape)
-    }
-    return {text: (float(low[at]), float(high[at])) for at, text in names.items()}
+    pairs = zip(low.ravel().tolist(), high.ravel().tolist(), strict=True)
+    return dict(zip(number_names(name, low.shape), pairs, strict=True))
 
 
 def _findings(check: Check) -> list[Finding]:
@@ -193,7 +188,7 @@ def _findings(check: Check) -> list[Finding]:
     few_actions = len(counts) and entropy(counts) < SAME_ACTION * math.log(max(len(counts), 2))
     limited = at_limit.mean() > LIMIT_SHARE and at_limit.sum() > 1
     kind = "episodes" if dataset.ordered else "transitions"
-    few_states = all(c.dtype.kind in "iu" for c in _columns(dataset))
+    few_states = all(c.dtype.kind in "iu" for c in by_key(dataset.observation).values())
     rules: list[tuple[Any, Severity, str]] = [
         (check.misfit, "error", f"{check.misfit}."),
         (rewarded == 0, "error", "No transition has a reward: there is nothing to learn."),
@@ -243,43 +238,22 @@ def _findings(check: Check) -> list[Finding]:
     return [Finding(severity, text) for holds, severity, text in rules if holds]
 
 
-def _columns(dataset: Dataset) -> list[Any]:
-    seen = dataset.observation
-    return list(seen.values()) if isinstance(seen, Mapping) else [seen]
-
-
-def _from_environment(check: Check) -> list[tuple[Any, Severity, str]]:
+def _from_environment(check: Check) -> Iterator[tuple[Any, Severity, str]]:
     """Say what the environment shows otherwise, and what a policy does in it."""
-    rules: list[tuple[Any, Severity, str]] = []
     drift, support, coverage = check.drift, check.support, check.coverage
     if drift is not None:
-        rules += [
-            (
-                True,
-                "error",
-                f"{check.env} differs from the data in its {part.name}: {part.text} (a false alarm "
-                f"in {ALPHA:.0%} of such checks).",
-            )
-            for part in drift.alarms
-        ]
+        for part in drift.alarms:
+            text = f"{check.env} differs from the data in its {part.name}: {part.text} (a false "
+            yield True, "error", f"{text}alarm in {ALPHA:.0%} of such checks)."
         unknown = [part.name for part in drift.parts if math.isnan(part.p_value)]
-        rules += [
-            (
-                unknown,
-                "note",
-                f"Whether {check.env} agrees in its {' and '.join(unknown)} cannot be told: "
-                "too little of the data is near what the environment shows.",
-            ),
-            (
-                not drift.alarms and len(unknown) < len(drift.parts),
-                "good",
-                f"{check.env} agrees with the data in {drift.steps:,} live steps.",
-            ),
-        ]
+        text = f"Whether {check.env} agrees in its {' and '.join(unknown)} cannot be told: "
+        yield unknown, "note", text + "too little of the data is near what the environment shows."
+        agrees = not drift.alarms and len(unknown) < len(drift.parts)
+        yield agrees, "good", f"{check.env} agrees with the data in {drift.steps:,} live steps."
     space = check.action_space
     if isinstance(space, gym.spaces.Discrete) and len(check.taken[0]):
         never = int(space.n) - len(check.taken[0])
-        rules += [(never > 0, "note", f"{never} of {space.n} actions were never taken.")]
+        yield never > 0, "note", f"{never} of {space.n} actions were never taken."
     if support is not None and coverage is not None and not math.isnan(coverage.unseen):
         played = 1 - coverage.unseen
         apart = abs(support.inside - played) > APART
@@ -287,8 +261,7 @@ def _from_environment(check: Check) -> list[tuple[Any, Severity, str]]:
             f"By the logs alone the policy stays where data is {support.inside:.0%} of its time, "
             f"when it plays {played:.0%}: trust the play."
         )
-        rules += [(apart and check.meets_itself, "warning", text)]
-    return rules
+        yield apart and check.meets_itself, "warning", text
 
 
 def _about_episodes(check: Check) -> tuple[str, bool]:

@@ -23,7 +23,6 @@ Actions that are vectors are inputs of the networks, next to the observation.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -37,6 +36,7 @@ from hyq.core.types import Array, BoolArray, FloatArray, IntArray
 from hyq.coverage.estimate import Interval
 from hyq.coverage.fqe import Evaluation
 from hyq.coverage.nearby import scale_of
+from hyq.coverage.scan import as_rows
 from hyq.coverage.support import LEAST_INSIDE, Logged, Support
 from hyq.data.columns import named, over_columns
 from hyq.data.dataset import Dataset
@@ -91,21 +91,19 @@ def deep_evaluation(
     least, most = (x / (1 - gamma) for x in (min(rows.reward.min(), 0), max(rows.reward.max(), 0)))
     width = max(most - least, 1e-12)
     networks = _learned(rows, least, width, replicates, updates, Streams(seed), progress)
-    margin = WIDER * networks.std(ddof=1) * student.ppf(0.975, replicates - 1)
-    middle = networks.mean()
-    value, low, high = np.clip([middle, middle - margin, middle + margin], least, most).tolist()
+    margin = WIDER * float(networks.std(ddof=1) * student.ppf(0.975, replicates - 1))
+    middle = float(networks.mean())
+    value = Interval(middle, middle - margin, middle + margin).within(float(least), float(most))
     support = rows.support(gamma)
     uniform = np.ptp(rows.reward) == 0 and not dataset.terminated.any()
-    wide = high - low > WIDEST * (most - least)
+    wide = value.high - value.low > WIDEST * (most - least)
     doubts = {
         "every policy looks alike: one reward throughout, and no episode ended": uniform,
         LEAVES: support.inside < LEAST_INSIDE,
         "the networks disagree: the data does not decide the value": wide,
     }
     found = tuple(doubt for doubt, holds in doubts.items() if holds)
-    return Evaluation(
-        Interval(value, low, high), networks, support.agreement, support.inside, found
-    )
+    return Evaluation(value, networks, support.agreement, support.inside, found)
 
 
 def policy_support(policy: Policy, dataset: Dataset, gamma: float = GAMMA) -> Support:
@@ -123,15 +121,6 @@ def check_sees_vectors(policy: Policy) -> None:
     """Raise for a policy that sees images."""
     if not sees_vectors(policy):
         raise HyqError("policies that see images or stacks are not evaluated from data: play them")
-
-
-def _check(policy: Policy, dataset: Dataset, gamma: float) -> None:
-    """Raise for what cannot be evaluated, before time is spent."""
-    check_sees_vectors(policy)
-    check_fits(dataset, policy.observation_space, policy.action_space)
-    if not 0 <= gamma < 1:
-        raise HyqError(f"gamma must lie in [0, 1), got {gamma}")
-    check_range("the number of episodes", dataset.num_episodes, FEWEST_EPISODES)
 
 
 @dataclass(frozen=True)
@@ -157,18 +146,19 @@ class _Rows:
     """Of the value from there on."""
     bootstrap: IntArray
     """That place among the observations."""
-
     discrete: bool
 
     @classmethod
     def of(cls, policy: Policy, dataset: Dataset, gamma: float) -> "_Rows":
         """Let the policy see every logged observation once, and follow the episodes back."""
-        _check(policy, dataset, gamma)
+        check_sees_vectors(policy)
+        check_fits(dataset, policy.observation_space, policy.action_space)
+        if not 0 <= gamma < 1:
+            raise HyqError(f"gamma must lie in [0, 1), got {gamma}")
+        check_range("the number of episodes", dataset.num_episodes, FEWEST_EPISODES)
         # Copies, because PyTorch warns of read-only arrays.
         observation = over_columns(lambda column: np.array(column[:]), dataset.observation)
-        columns: list[Any] = list(named("", observation).values())
-        parts = [column.reshape(len(column), -1) for column in columns]
-        flat = np.concatenate(parts, axis=1).astype(np.float64)
+        flat = as_rows(*named("", observation).values())
         seen = ((flat - flat.mean(axis=0)) / scale_of(flat)).astype(np.float32)
         own, action = policy.choose(observation), policy.actions.from_env(np.array(dataset.action))
         if discrete := policy.is_discrete:
@@ -179,19 +169,19 @@ class _Rows:
         episode = np.repeat(np.arange(dataset.num_episodes), dataset.length)
         at = np.arange(len(dataset)) + episode
         ends = np.cumsum(dataset.length)
+        first = ends - dataset.length
         over = np.zeros(len(dataset), np.bool_)
         over[ends[dataset.terminated] - 1] = True
         continued = (own[at] == action).reshape(len(at), -1).all(axis=1)
-        continued[ends - dataset.length] = False  # no transition leads into the first of an episode
+        continued[first] = False  # no transition leads into the first of an episode
         reward = dataset.reward.astype(np.float64)
         total, discount, bootstrap = reward.copy(), gamma * (1.0 - over), at + 1
         for row in np.flatnonzero(continued)[::-1] - 1:
             total[row] += gamma * total[row + 1]
             discount[row] = gamma * discount[row + 1]
             bootstrap[row] = bootstrap[row + 1]
-        first = ends - dataset.length
-        returns = (total, discount, bootstrap)
-        return cls(seen, own, at, action, reward, over, episode, first, *returns, discrete)
+        logged = (at, action, reward, over, episode, first)
+        return cls(seen, own, *logged, total, discount, bootstrap, discrete)
 
     def support(self, gamma: float) -> Support:
         """Follow the policy from one logged transition to the nearest, and see how far that goes.
@@ -201,21 +191,21 @@ class _Rows:
         nearer to one of another episode with the same action.
         """
         logged = Logged.of(self.seen[self.at], self.action, self.episode)
-        distance, nearest = logged.nearest(self.seen, self.own)
-        left = distance > logged.limit
+        near, nearest = logged.nearest(self.seen, self.own)
+        always = 1 / (1 - gamma)
 
         def followed(value: FloatArray, outside: float, at: IntArray) -> FloatArray:
-            return np.where(left[at], outside, value[nearest[at]])
+            return np.where(near[at], value[nearest[at]], outside)
 
         inside = total = np.ones(len(self.at))
         for _ in range(math.ceil(math.log(0.01) / math.log(gamma)) if gamma else 1):
             inside = 1 + gamma * ~self.over * followed(inside, 0.0, self.at + 1)
-            total = 1 + gamma * ~self.over * followed(total, 1 / (1 - gamma), self.at + 1)
+            total = 1 + gamma * ~self.over * followed(total, always, self.at + 1)
         first = self.at[self.first]
-        whole = followed(total, 1 / (1 - gamma), first).sum()
+        stays = followed(inside, 0.0, first).sum() / followed(total, always, first).sum()
         apart = np.abs(self.own[self.at] - self.action).reshape(len(self.at), -1).max(axis=1)
         agreement = float((apart <= (0 if self.discrete else LIKE)).mean())
-        return Support(agreement, float(followed(inside, 0.0, first).sum() / whole))
+        return Support(agreement, float(stays))
 
 
 def _learned(

@@ -178,7 +178,7 @@ class _Pairs:
         mine, match = space.matched(held, live, rng)
         if len(mine) < FEWEST_MATCHES:
             return cls({}, None, mine, rng)
-        rows = Rows.joined(live[mine], held[match])
+        rows = Rows.concatenate([live[mine], held[match]])
         when = live.episode[mine] * len(live.step) + live.step[mine] // STRETCH
         _, stretch = np.unique(when, return_inverse=True)
 

@@ -10,11 +10,10 @@ the right variance even where rows are parts of whole episodes. What no resampli
 the data never visits: `inside` falls short of 1 there.
 """
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 
@@ -31,98 +30,45 @@ from hyq.fqi.block import BlockFunction
 from hyq.fqi.classes import GreedyPolicy
 from hyq.fqi.mlp import MLPFunction
 
-FeatureKind = Literal["raw", "network"]
-
-WIDEST_RAW = 256
 LEAST_INSIDE = 0.99
 _RIDGE = 1e-6
 """In rows of average size: it decides only what the data does not."""
 
 
-@dataclass(frozen=True)
-class Features:
-    """A feature map, phi(s, a) = e_g(a) ⊗ psi_h(s, a): values have weights for each group g.
-
-    A group is an action, and where observations are indices of states a pair of both.
-    """
-
-    psi: Callable[[int, Array, Array], FloatArray]
-    """Returns a row (n, width) for each pair at step h."""
-    discrete: bool
-    """Whether groups are actions; otherwise there is one group and psi sees the action."""
-    states: int = 0
-    """Where observations are indices, their number: psi is then 1."""
-
-    def __call__(self, h: int, observation: Array, action: Array) -> tuple[IntArray, FloatArray]:
-        """Return the group of every row, and its psi."""
-        rows = self.psi(h, observation, action)
-        group = np.asarray(action, dtype=np.int64) if self.discrete else np.zeros(len(rows), int)
-        if self.states:
-            group = group * self.states + observation.astype(np.int64)
-        return group, rows
+Features = Callable[[int, Array, Array], tuple[IntArray, FloatArray]]
+"""Values are linear in phi(s, a) = e_g ⊗ psi: returns the groups g of pairs (s, a) at a step, and
+rows psi (n, width). A group is an action; where observations are indices it is a pair of both, and
+psi has no column: values are then constant in a group."""
 
 
-def features_for(
-    kind: FeatureKind | None,
-    view: StepView,
-    actions: Sequence[Array],
-    rng: np.random.Generator,
-    policy: GreedyPolicy,
-) -> Features:
-    """Build a map for a dataset's pairs, and for others with these actions.
-
-    Where no kind is named it is the one that the policy's values were linear in.
-    """
-    if (kind or fitting_features(policy)) == "network":
-        return _network(policy)
+def features_for(policy: GreedyPolicy, view: StepView, actions: Sequence[Array]) -> Features:
+    """Build the map that a policy's own values are linear in, for pairs with these actions too."""
+    if isinstance(policy.functions[0], MLPFunction | BlockFunction):
+        return partial(_last_layer, policy)
     first = view.rows(slice(0, 1))
-    count, shape = 1 + max(int(c.max()) for c in (view.action, *actions)), first.observation.shape
-    if len(shape) == 3 and shape[1] == count:
+    if not is_index(first.observation):
         # Linear MDPs of this project observe the matrix phi(s, .): the features are given.
-        return Features(lambda h, s, a: s[np.arange(len(a)), a], discrete=False)
-    if is_index(first.observation):
-        rows = view.transitions
-        states = 1 + max(int(column.max()) for column in (rows.observation, rows.next_observation))
-        if states * count >= 2**63:
-            raise HyqError(
-                f"states go up to {states - 1}: number them from 0 on, or log what they look like"
-            )
-        # One-hot features have a diagonal covariance: as groups of one they need no matrix.
-        return Features(lambda h, s, a: np.ones((len(s), 1)), True, states)
-    width = math.prod(shape[1:])
-    project = rng.standard_normal((width, WIDEST_RAW)) / math.sqrt(width)
-
-    def flat(h: int, observation: Array, action: Array) -> FloatArray:
-        rows = np.asarray(observation.reshape(len(observation), width), np.float64)
-        return _with_constant(rows @ project if width > WIDEST_RAW else rows)
-
-    return Features(flat, discrete=True)
+        return lambda h, s, a: (np.zeros(len(a), np.int64), s[np.arange(len(a)), a])
+    rows = view.transitions
+    states = 1 + max(int(column.max()) for column in (rows.observation, rows.next_observation))
+    if states * (1 + max(int(c.max()) for c in (view.action, *actions))) >= 2**63:
+        raise HyqError(
+            f"states go up to {states - 1}: number them from 0 on, or log what they look like"
+        )
+    # One-hot features have a diagonal covariance: as groups of one they need no matrix.
+    return lambda h, s, a: (a.astype(np.int64) * states + s.astype(np.int64), np.ones((len(s), 0)))
 
 
-def fitting_features(policy: GreedyPolicy) -> FeatureKind:
-    """Return the features that a policy's values were linear in, as far as they are known."""
-    first = policy.functions[0] if policy.functions else None
-    return "network" if isinstance(first, MLPFunction | BlockFunction) else "raw"
-
-
-def _network(policy: GreedyPolicy) -> Features:
+def _last_layer(
+    policy: GreedyPolicy, h: int, observation: Array, action: Array
+) -> tuple[IntArray, FloatArray]:
     """Return the last layer of a policy's network, or the code of its encoder."""
-    if fitting_features(policy) != "network":
-        raise HyqError("this policy has no network layer: choose raw features")
-
-    def last_layer(h: int, s: Array, a: Array) -> FloatArray:
-        function = policy.functions[h]
-        if isinstance(function, BlockFunction):
-            latents = function.encoder.shape[1]
-            return np.eye(latents)[(s @ function.encoder + function.bias).argmax(axis=1)]
-        assert isinstance(function, MLPFunction)
-        return _with_constant(function.hidden(s))
-
-    return Features(last_layer, discrete=True)
-
-
-def _with_constant(rows: FloatArray) -> FloatArray:
-    return np.concatenate([rows, np.ones((len(rows), 1), rows.dtype)], axis=1)
+    function, group = policy.functions[h], action.astype(np.int64)
+    if isinstance(function, BlockFunction):
+        return group, np.eye(len(function.head))[function.latent(observation)]
+    assert isinstance(function, MLPFunction)
+    rows = function.hidden(observation)
+    return group, np.concatenate([rows, np.ones((len(rows), 1), rows.dtype)], axis=1)
 
 
 @dataclass(frozen=True)
@@ -144,14 +90,13 @@ def evaluate_saved(
     policy: Path,
     data: Path,
     *,
-    features: FeatureKind | None = None,
     replicates: int = 100,
     seed: int = 0,
 ) -> Evaluation:
     """Evaluate the policy saved in one directory on the dataset in another.
 
-    By default values are linear in the last layer of the policy's network, where it has one, and
-    kept within what the logged rewards can add up to.
+    Values are linear in what the policy's own are: its network's last layer, where it has one. They
+    are kept within what the logged rewards can add up to.
     """
     check_range("replicates", replicates, 2)
     saved, dataset = load_policy(policy), Dataset.load(data).by_step()
@@ -159,11 +104,9 @@ def evaluate_saved(
         raise HyqError(f"the policy knows {saved.horizon} steps, the dataset has {dataset.horizon}")
     if not is_index(dataset.action):
         raise HyqError("fitted Q evaluation of saved policies needs discrete actions")
-    streams, own = Streams(seed), _own_actions(saved, dataset)
-    rng = streams.generator("features")
-    actions = [taken for pair in own for taken in pair]
-    chosen = features_for(features, dataset, actions, rng, saved)
-    plain, inside, *drawn = _values(dataset, chosen, own, replicates, streams)
+    own = _own_actions(saved, dataset)
+    features = features_for(saved, dataset, [taken for pair in own for taken in pair])
+    plain, inside, *drawn = _values(dataset, features, own, replicates, Streams(seed))
     inside = min(max(inside, 0.0), 1.0)
     doubts: tuple[str, ...] = ()
     if inside < LEAST_INSIDE:
@@ -224,8 +167,7 @@ def _values(
             ahead = functions(*features(h + 1, rows.next_observation, own[h][1]))
         target = np.clip(rows.reward.astype(np.float64) + discount * ahead, *possible)
         target[1] = 1.0 - discount + discount * ahead[1]
-        pairs = features(h, rows.observation, rows.action)
-        functions = _Functions.regress(*pairs, target, count, tabular=features.states > 0)
+        functions = _Functions.regress(*features(h, rows.observation, rows.action), target, count)
     assert functions is not None
     values = functions(*features(0, dataset.at(0).observation, own[0][0]))
     return [float(weight @ v / weight.sum()) for weight, v in zip(count, values, strict=True)]
@@ -242,18 +184,13 @@ class _Functions:
 
     @classmethod
     def regress(
-        cls,
-        group: IntArray,
-        psi: FloatArray,
-        target: FloatArray,
-        count: FloatArray,
-        tabular: bool,
+        cls, group: IntArray, psi: FloatArray, target: FloatArray, count: FloatArray
     ) -> "_Functions":
         """Solve a least-squares problem for each group and target, whose rows count `count`."""
         groups, place = np.unique(group, return_inverse=True)
         size = len(groups)
-        weights = np.zeros((len(target), size + 1, psi.shape[1]))
-        if tabular:  # the mean of each cell
+        weights = np.zeros((len(target), size + 1, max(psi.shape[1], 1)))
+        if not psi.shape[1]:  # the mean of each cell
             for solution, y, weight in zip(weights, target, count, strict=True):
                 rows, total = (np.bincount(place, w, size + 1) for w in (weight, weight * y))
                 np.divide(total, rows, out=solution[:, 0], where=rows > 0)
@@ -273,4 +210,6 @@ class _Functions:
     def __call__(self, group: IntArray, psi: FloatArray) -> FloatArray:
         place = np.minimum(np.searchsorted(self.groups, group), len(self.groups) - 1)
         place = np.where(self.groups[place] == group, place, len(self.groups))
+        if not psi.shape[1]:
+            return self.weights[:, place, 0]
         return np.stack([np.einsum("ij,ij->i", psi, weights[place]) for weights in self.weights])

@@ -1,15 +1,15 @@
 """What observations and actions count as alike: cells of images, whole numbers and vectors."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from hyq.core.errors import HyqError
-from hyq.core.types import Array, FloatArray, IntArray
+from hyq.core.types import Array, IntArray
 from hyq.coverage.nearby import scale_of
-from hyq.coverage.scan import is_index, row_hashes
+from hyq.coverage.scan import as_rows, is_index, row_hashes
 from hyq.data.columns import Column, Observation, described, named
 from hyq.data.dataset import Dataset
 from hyq.fqi.block import BlockFunction
@@ -36,8 +36,6 @@ class Grid:
     place: Callable[[Any, IntArray], IntArray]
     """Of observations and the steps that they are of."""
     action: Cells
-    by_step: bool = False
-    """Whether the same place at another step is another one."""
 
     @classmethod
     def of(cls, datasets: Sequence[Dataset], policy: GreedyPolicy | None = None) -> "Grid":
@@ -55,12 +53,10 @@ class Grid:
             found = near(observation) if code is None else code
             return row_hashes(found, time) if policy else found
 
-        actions = [one.action for one in datasets]
-        if is_index(actions[0]):
-            return cls(place, lambda action: action.astype(np.int64), policy is not None)
-        pilots = [_pilot(action, [""], len(datasets)) for action in actions]
-        near_action = _nearest(pilots, ACTION_CELLS, ACTION_CELLS)
-        return cls(place, lambda a: near_action(_rows({"": a}, [""])), policy is not None)
+        if is_index(datasets[0].action):
+            return cls(place, lambda action: action.astype(np.int64))
+        near_action = _regions([[one.action] for one in datasets], ACTION_CELLS, ACTION_CELLS)
+        return cls(place, lambda action: near_action([action]))
 
 
 def _code(policy: GreedyPolicy, observation: Any, time: IntArray) -> IntArray | None:
@@ -72,7 +68,7 @@ def _code(policy: GreedyPolicy, observation: Any, time: IntArray) -> IntArray | 
         function = policy.functions[h] if h < policy.horizon else policy.functions[-1]
         assert isinstance(function, BlockFunction)
         mine = np.flatnonzero(time == h)
-        found[mine] = (observation[mine] @ function.encoder + function.bias).argmax(axis=1)
+        found[mine] = function.latent(observation[mine])
     return found
 
 
@@ -82,38 +78,30 @@ def _place(datasets: Sequence[Dataset], regions: int) -> Cells:
     images = [n for n, c in columns.items() if c.dtype == np.uint8 and len(c.shape) > 2]
     exact = [n for n, c in columns.items() if not c.shape[1:] and c.dtype.kind in "iu"]
     vectors = [name for name in columns if name not in (*images, *exact)]
-    pilots = [_pilot(one.observation, vectors, len(datasets)) for one in datasets]
-    near = _nearest(pilots, CELLS, regions) if vectors else None
+    parts = [named("", one.observation) for one in datasets]
+    near = _regions([[p[n] for n in vectors] for p in parts], CELLS, regions) if vectors else None
 
     def place(observation: Observation) -> IntArray:
         parts = named("", observation)
         found = [_image_cells(np.asarray(parts[name])) for name in images]
         found += [np.asarray(parts[name], np.int64) for name in exact]
-        return row_hashes(*found, *([near(_rows(parts, vectors))] if near else []))
+        return row_hashes(*found, *([near([parts[n] for n in vectors])] if near else []))
 
     return place
 
 
-def _rows(columns: Mapping[str, Column], names: Sequence[str]) -> FloatArray:
-    """Lay columns side by side, as rows of numbers."""
-    parts = [np.asarray(columns[name], np.float32) for name in names]
-    return np.concatenate([part.reshape(len(part), -1) for part in parts], axis=1)
-
-
-def _pilot(observation: Observation, names: Sequence[str], datasets: int) -> FloatArray:
-    """Return some rows from all over a dataset."""
-    columns = {name: named("", observation)[name] for name in names}
-    rows = max(map(len, columns.values()), default=0)
-    every = slice(None, None, max(1, rows * datasets // PILOT_ROWS))
-    return _rows({name: c[every] for name, c in columns.items()}, names) if names else np.zeros(0)
-
-
-def _nearest(pilots: Sequence[FloatArray], most: int, regions: int) -> Cells:
+def _regions(
+    datasets: Sequence[Sequence[Column]], most: int, regions: int
+) -> Callable[[Sequence[Column]], IntArray]:
     """Make a cell of each row, if at most so many differ, or else regions around rows drawn.
 
     A row is in the region of the nearest: regions are small where there is much data, and there are
-    not more of them in more dimensions.
+    not more of them in more dimensions. Some rows from all over each dataset decide.
     """
+    pilots = []
+    for columns in datasets:
+        every = max(1, len(columns[0]) * len(datasets) // PILOT_ROWS)
+        pilots.append(as_rows(*(column[::every] for column in columns), dtype=np.float32))
     pilot = np.concatenate(pilots)
     mean, scale = pilot.mean(axis=0), scale_of(pilot)
     centres = np.unique(pilot, axis=0)
@@ -123,7 +111,8 @@ def _nearest(pilots: Sequence[FloatArray], most: int, regions: int) -> Cells:
     centres = (centres - mean) / scale
     length = np.square(centres).sum(axis=1)
 
-    def cells(rows: FloatArray) -> IntArray:
+    def cells(columns: Sequence[Column]) -> IntArray:
+        rows = as_rows(*columns, dtype=np.float32)
         return (length - 2 * ((rows - mean) / scale) @ centres.T).argmin(axis=1)
 
     return cells

@@ -10,8 +10,8 @@ import numpy as np
 from scipy.spatial import cKDTree
 
 from hyq.core.trees import without_tuples
-from hyq.core.types import Array, BoolArray, FloatArray, IntArray
-from hyq.coverage.scan import is_index, row_hashes
+from hyq.core.types import Array, BoolArray, Columns, FloatArray, IntArray
+from hyq.coverage.scan import as_rows, by_group, by_key, is_index, number_names, row_hashes
 from hyq.data.columns import Observation, over_columns
 from hyq.data.dataset import Dataset
 
@@ -36,13 +36,8 @@ class Flat:
     @classmethod
     def of(cls, dataset: Dataset, rng: np.random.Generator) -> "Flat":
         """Name the numbers of an observation, or choose a projection where there are many."""
-        seen = dataset.observation
-        shapes = {k: c.shape[1:] for k, c in _columns(seen).items()}
-        names = [
-            f"{key}[{', '.join(map(str, at))}]" if at else key
-            for key, shape in shapes.items()
-            for at in np.ndindex(shape)
-        ]
+        columns = by_key(dataset.observation)
+        names = [number for key, c in columns.items() for number in number_names(key, c.shape[1:])]
         if len(names) <= WIDEST:
             return cls(names, None)
         project = rng.standard_normal((len(names), PROJECTED)) / math.sqrt(len(names))
@@ -50,15 +45,8 @@ class Flat:
 
     def __call__(self, observation: Observation) -> FloatArray:
         """Return a row for each observation."""
-        parts = [np.asarray(c[:], np.float64) for c in _columns(observation).values()]
-        rows = np.concatenate([part.reshape(len(part), -1) for part in parts], axis=1)
+        rows = as_rows(*by_key(observation).values())
         return rows if self.projection is None else rows @ self.projection
-
-
-def _columns(observation: Observation) -> dict[str, Any]:
-    if isinstance(observation, Mapping):
-        return dict(sorted(observation.items()))
-    return {"observation": observation}
 
 
 def stacked(observations: Sequence[Any]) -> Any:
@@ -71,7 +59,7 @@ def stacked(observations: Sequence[Any]) -> Any:
 
 
 @dataclass(frozen=True)
-class Rows:
+class Rows(Columns):
     """Transitions as rows of numbers."""
 
     state: FloatArray
@@ -81,14 +69,6 @@ class Rows:
     terminated: BoolArray
     episode: IntArray
     step: IntArray
-
-    def __getitem__(self, rows: IntArray) -> "Rows":
-        return Rows(*(column[rows] for column in vars(self).values()))
-
-    @classmethod
-    def joined(cls, *parts: "Rows") -> "Rows":
-        """Lay rows end to end."""
-        return cls(*map(np.concatenate, zip(*(vars(p).values() for p in parts), strict=True)))
 
 
 def rows_of(dataset: Dataset, flat: Flat, episodes: IntArray) -> Rows:
@@ -105,7 +85,7 @@ def rows_of(dataset: Dataset, flat: Flat, episodes: IntArray) -> Rows:
         reward = dataset.reward[rows].astype(np.float64)
         which = np.full(len(steps), number)
         parts.append(Rows(seen[:-1], dataset.action[rows], seen[1:], reward, over, which, steps))
-    return Rows.joined(*parts)
+    return Rows.concatenate(parts)
 
 
 def scale_of(rows: FloatArray) -> FloatArray:
@@ -141,8 +121,7 @@ class Space:
             return np.zeros((len(rows.reward), 1))
         if is_index(rows.action):
             return rows.state / self.scale
-        action = rows.action.reshape(len(rows.action), math.prod(rows.action.shape[1:]))
-        return np.concatenate([rows.state, action], axis=1) / self.scale
+        return as_rows(rows.state, rows.action) / self.scale
 
     def grouped(self, rows: Rows) -> dict[int, IntArray]:
         """Return the rows of each action, or of each state and action."""
@@ -151,9 +130,7 @@ class Space:
             key = row_hashes(rows.state, rows.action).view(np.int64)
         elif is_index(rows.action):
             key = rows.action.astype(np.int64)
-        order = np.argsort(key, kind="stable")
-        names, first = np.unique(key[order], return_index=True)
-        return dict(zip(names.tolist(), np.split(order, first[1:]), strict=False))
+        return by_group(key)
 
     def matched(
         self, held: Rows, live: Rows, rng: np.random.Generator

@@ -83,5 +83,5 @@ def _rebuild(arrays: Mapping[str, Array], path: Path) -> ValueFunction:
     if names == {"weights"} and arrays["weights"].ndim == 1:
         return LinearFunction(arrays["weights"])
     if "kernel_0" in names:
-        return MLPFunction.rebuild(arrays)
+        return MLPFunction(()).with_arrays(arrays)
     raise HyqError(f"{path} holds functions of an unknown class, with {sorted(names)}")

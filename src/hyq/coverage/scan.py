@@ -1,8 +1,13 @@
-"""Rows of columns as 64-bit hashes, to count, find and compare them without Python for each."""
+"""Rows of columns as numbers and as 64-bit hashes, to count, find and compare them."""
+
+import math
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
+from numpy.typing import DTypeLike
 
-from hyq.core.types import Array, IntArray
+from hyq.core.types import Array, FloatArray, IntArray
 
 _ODD = np.uint64(0x9E3779B97F4A7C15)
 
@@ -36,11 +41,32 @@ def _mixed(words: IntArray) -> IntArray:
     return mixed
 
 
-def repeated(hashes: IntArray) -> float:
-    """Return the share of rows that repeat an earlier one."""
-    return 1.0 - len(np.unique(hashes)) / max(len(hashes), 1)
-
-
 def is_index(column: Array) -> bool:
     """Tell indices of states or actions from vectors."""
     return column.ndim == 1 and np.issubdtype(column.dtype, np.integer)
+
+
+def as_rows(*columns: Any, dtype: DTypeLike = np.float64) -> FloatArray:
+    """Lay columns side by side, as rows of numbers."""
+    parts = [np.asarray(column[:], dtype) for column in columns]
+    flat = [part.reshape(len(part), math.prod(part.shape[1:])) for part in parts]
+    return np.concatenate(flat, axis=1)
+
+
+def by_group(group: IntArray) -> dict[int, IntArray]:
+    """Return the rows of each group, in order."""
+    order = np.argsort(group, kind="stable")
+    names, first = np.unique(group[order], return_index=True)
+    return dict(zip(names.tolist(), np.split(order, first[1:]), strict=False))
+
+
+def by_key(observation: Any) -> dict[str, Any]:
+    """Return the columns of an observation, in the order of their names."""
+    if isinstance(observation, Mapping):
+        return dict(sorted(observation.items()))
+    return {"observation": observation}
+
+
+def number_names(name: str, shape: tuple[int, ...]) -> list[str]:
+    """Name each number of a column's rows."""
+    return [f"{name}[{', '.join(map(str, at))}]" if at else name for at in np.ndindex(shape)]

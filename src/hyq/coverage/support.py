@@ -1,6 +1,5 @@
 """Where a policy has logged pairs near it: from logs alone, or along episodes it has played."""
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -9,7 +8,7 @@ import numpy as np
 from scipy.spatial import cKDTree
 
 from hyq.core.types import Array, BoolArray, FloatArray, IntArray
-from hyq.coverage.scan import is_index
+from hyq.coverage.scan import as_rows, by_group, is_index
 
 ORDINARY = 0.99
 """Share of logged pairs that have a neighbour in another episode within the limit."""
@@ -33,7 +32,7 @@ class Logged:
     """Logged pairs to look for neighbours in; discrete actions are groups, others coordinates."""
 
     rows: Mapping[int, IntArray]
-    trees: dict[int, Any]
+    trees: Mapping[int, Any]
     scale: FloatArray
     """Of actions that are vectors."""
     limit: float
@@ -42,10 +41,8 @@ class Logged:
     @classmethod
     def of(cls, state: Array, action: Array, episode: IntArray) -> "Logged":
         """Learn how far apart pairs of different episodes ordinarily are."""
-        scale = np.ones(1) if is_index(action) else np.maximum(_flat(action).std(axis=0), 1e-12)
-        empty = cls({}, {}, scale, 0.0)
-        points, group = empty.points(state, action)
-        rows = {int(g): np.flatnonzero(group == g) for g in np.unique(group)}
+        scale = np.ones(1) if is_index(action) else np.maximum(as_rows(action).std(axis=0), 1e-12)
+        points, rows = cls({}, {}, scale, 0.0).grouped(state, action)
         trees = {g: cKDTree(points[mine]) for g, mine in rows.items()}
         apart = [np.zeros(0)]
         for g, mine in rows.items():
@@ -62,30 +59,18 @@ class Logged:
         limit = float(np.quantile(known, ORDINARY)) if len(known) else 0.0
         return cls(rows, trees, scale, max(limit, rounding))
 
-    def points(self, state: Array, action: Array) -> tuple[FloatArray, IntArray]:
-        """Return where pairs are, and in which group."""
-        points = _flat(state)
+    def grouped(self, state: Array, action: Array) -> tuple[FloatArray, dict[int, IntArray]]:
+        """Return where pairs are, and the rows of each group."""
         if is_index(action):
-            return points, action.astype(np.int64)
-        return np.concatenate([points, _flat(action) / self.scale], axis=1), np.zeros(
-            len(points), np.int64
-        )
+            return as_rows(state), by_group(action.astype(np.int64))
+        points = np.concatenate([as_rows(state), as_rows(action) / self.scale], axis=1)
+        return points, by_group(np.zeros(len(points), np.int64))
 
-    def nearest(self, state: Array, action: Array) -> tuple[FloatArray, IntArray]:
-        """Return how far the nearest logged pair is, and its row; infinite and 0 if none is."""
-        points, group = self.points(state, action)
+    def nearest(self, state: Array, action: Array) -> tuple[BoolArray, IntArray]:
+        """Say which pairs are near a logged one, and return the row of the nearest."""
+        points, groups = self.grouped(state, action)
         distance, row = np.full(len(points), np.inf), np.zeros(len(points), np.int64)
-        for g in np.unique(group):
-            if (tree := self.trees.get(int(g))) is not None:
-                mine = np.flatnonzero(group == g)
-                distance[mine], found = tree.query(points[mine])
-                row[mine] = self.rows[int(g)][found]
-        return distance, row
-
-    def lacks(self, state: Array, action: Array) -> BoolArray:
-        """Say of each pair whether it is further from all logged ones than they are."""
-        return self.nearest(state, action)[0] > self.limit
-
-
-def _flat(rows: Array) -> FloatArray:
-    return np.asarray(rows, np.float64).reshape(len(rows), math.prod(rows.shape[1:]))
+        for g in groups.keys() & self.trees.keys():
+            distance[groups[g]], found = self.trees[g].query(points[groups[g]])
+            row[groups[g]] = self.rows[g][found]
+        return distance <= self.limit, row

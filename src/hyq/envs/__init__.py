@@ -17,12 +17,6 @@ _ENTRY_POINTS = {
     "Montezuma": ("montezuma:Montezuma", "montezuma:MontezumaVector"),
 }
 
-for _name, (_single, _vector) in _ENTRY_POINTS.items():
-    if f"hyq/{_name}-v0" not in gym.registry:
-        gym.register(
-            f"hyq/{_name}-v0", f"hyq.envs.{_single}", vector_entry_point=f"hyq.envs.{_vector}"
-        )
-
 _CONTROL: dict[str, tuple[str, dict[str, Any], int]] = {
     "PointMazeUMaze": ("make_point_maze", {"maze": "umaze", "action_repeat": 3}, 120),
     "PointMazeMedium": ("make_point_maze", {"maze": "medium", "action_repeat": 4}, 150),
@@ -42,11 +36,13 @@ _CONTROL: dict[str, tuple[str, dict[str, Any], int]] = {
 SPARSE_TASKS = {f"hyq/{_name}-v0": _steps for _name, (_, _, _steps) in _CONTROL.items()}
 """Their ids, and what an episode costs that does not succeed: one that does costs less."""
 
+
+def _register(name: str, entry_point: str, **how: Any) -> None:
+    if f"hyq/{name}-v0" not in gym.registry:
+        gym.register(f"hyq/{name}-v0", f"hyq.envs.{entry_point}", **how)
+
+
+for _name, (_single, _vector) in _ENTRY_POINTS.items():
+    _register(_name, _single, vector_entry_point=f"hyq.envs.{_vector}")
 for _name, (_maker, _settings, _steps) in _CONTROL.items():
-    if f"hyq/{_name}-v0" not in gym.registry:
-        gym.register(
-            f"hyq/{_name}-v0",
-            f"hyq.envs.control:{_maker}",
-            kwargs=_settings,
-            max_episode_steps=_steps,
-        )
+    _register(_name, f"control:{_maker}", kwargs=_settings, max_episode_steps=_steps)

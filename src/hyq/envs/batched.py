@@ -36,7 +36,6 @@ class BatchedEnv(gym.vector.VectorEnv[Array, Array, Array]):
         self.action_space = batch_space(self.single_action_space, num_envs)
         self._state: Array = np.empty(0)
         self._h: IntArray = np.zeros(num_envs, dtype=np.int64)
-        self._finished: NDArray[np.bool_] = np.zeros(num_envs, dtype=bool)
 
     @abstractmethod
     def _initial_state(self, count: int) -> Array:
@@ -57,7 +56,6 @@ class BatchedEnv(gym.vector.VectorEnv[Array, Array, Array]):
         super().reset(seed=seed)
         self._state = self._initial_state(self.num_envs)
         self._h = np.zeros(self.num_envs, dtype=np.int64)
-        self._finished = np.zeros(self.num_envs, dtype=bool)
         return self._observe(self._state, self._h), {}
 
     def step(
@@ -66,16 +64,21 @@ class BatchedEnv(gym.vector.VectorEnv[Array, Array, Array]):
         """Advance every copy by one step (one that had finished is reset instead)."""
         if not len(self._state):
             raise gym.error.ResetNeeded("call reset() before step()")
-        restart, running = self._finished, ~self._finished
+        restart = self.finished
+        running = ~restart
         state, reward = self._state.copy(), np.zeros(self.num_envs)
         state[restart] = self._initial_state(int(restart.sum()))
         state[running], reward[running] = self._advance(
             self._state[running], actions[running], self._h[running]
         )
         self._state, self._h = state, np.where(restart, 0, self._h + 1)
-        self._finished = self._h == self.horizon
         observation = self._observe(self._state, self._h)
-        return observation, reward, self._finished.copy(), np.zeros(self.num_envs, dtype=bool), {}
+        return observation, reward, self.finished, np.zeros(self.num_envs, dtype=bool), {}
+
+    @property
+    def finished(self) -> NDArray[np.bool_]:
+        """Whether each copy is at the end of its episode."""
+        return self._h == self.horizon
 
 
 class SingleEnv(gym.Env[Array, Any]):
@@ -98,7 +101,7 @@ class SingleEnv(gym.Env[Array, Any]):
 
     def step(self, action: Any) -> tuple[Array, float, bool, bool, dict[str, Any]]:
         """Take one step; after the last one, reset before stepping again."""
-        if self.batch._finished[0]:
+        if self.batch.finished[0]:
             raise gym.error.ResetNeeded("the episode is over: call reset() before step()")
         observation, reward, terminated, truncated, info = self.batch.step(np.asarray([action]))
         return observation[0], float(reward[0]), bool(terminated[0]), bool(truncated[0]), info

@@ -10,7 +10,7 @@ which made the paper's figure, pays it with probability one half. `anti_reward_p
 """
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import gymnasium as gym
@@ -157,7 +157,6 @@ class CombinationLockVector(BatchedEnv):
         """Put every copy into a latent state at step `h` and observe it (for making data)."""
         self._state = latent.copy()
         self._h = np.full(self.num_envs, h)
-        self._finished = np.zeros(self.num_envs, dtype=bool)
         return self._observe(self._state, self._h)
 
     def reset(
@@ -204,8 +203,3 @@ class CombinationLockVector(BatchedEnv):
 
 
 make_lock = single(CombinationLockVector)
-
-
-def lock_parameters(spec: LockSpec) -> dict[str, Any]:
-    """Return the keyword arguments that make this lock with `gymnasium.make`."""
-    return asdict(spec)

@@ -15,6 +15,7 @@ import importlib
 import io
 import sys
 import warnings
+from collections.abc import Collection
 from types import ModuleType
 from typing import Any
 
@@ -121,30 +122,25 @@ class OGBenchTask(SparseTask):
 
 def make_point_maze(maze: str = "umaze", action_repeat: int = 4, **settings: Any) -> Env:
     """Push a ball from one end of a maze to the other; see `MAZES`."""
+    _check_task("maze", maze, MAZES)
     module = simulator("gymnasium_robotics", ".envs.maze.point_maze")
-    cells = [
-        [1 if cell == "1" else 0 if cell == "0" else cell for cell in row] for row in _map(maze)
-    ]
+    cells = [[int(cell) if cell in "01" else cell for cell in row] for row in MAZES[maze]]
     env = module.PointMazeEnv(cells, continuing_task=False, **settings)
     return SparseTask(env, action_repeat)
 
 
 def make_fetch(task: str = "push", **settings: Any) -> Env:
     """Bring a block to a goal with the Fetch arm: on the table (push) or also above it."""
-    if task not in FETCH:
-        raise HyqError(f"no Fetch task {task!r}: choose from {', '.join(FETCH)}")
+    _check_task("Fetch task", task, FETCH)
     file, _, name = FETCH[task].partition(":")
-    return FetchTask(
-        getattr(simulator("gymnasium_robotics", f".envs.fetch.{file}"), name)(**settings)
-    )
+    module = simulator("gymnasium_robotics", f".envs.fetch.{file}")
+    return FetchTask(getattr(module, name)(**settings))
 
 
 def make_metaworld(task: str = "reach", action_repeat: int = 2, **settings: Any) -> Env:
     """Make any of Meta-World's tasks, with objects and goal in new places in every episode."""
     tasks = simulator("metaworld", ".env_dict").ENV_CLS_MAP
-    if f"{task}-v3" not in tasks:
-        known = ", ".join(name.removesuffix("-v3") for name in tasks)
-        raise HyqError(f"no Meta-World task {task!r}: choose from {known}")
+    _check_task("Meta-World task", task, [name.removesuffix("-v3") for name in tasks])
     env = tasks[f"{task}-v3"](**settings)
     # As it comes, the goal is hidden and a benchmark has to give the places.
     env._partially_observable = env._freeze_rand_vec = False
@@ -157,8 +153,7 @@ def make_metaworld(task: str = "reach", action_repeat: int = 2, **settings: Any)
 
 def make_ogbench(task: str = "cube", **settings: Any) -> Env:
     """Move a block with OGBench's arm (cube), or open its drawer and its window (scene)."""
-    if task not in OGBENCH:
-        raise HyqError(f"no OGBench task {task!r}: choose from {', '.join(OGBENCH)}")
+    _check_task("OGBench task", task, OGBENCH)
     place, number = OGBENCH[task]
     file, _, name = place.partition(":")
     base: Any = getattr(simulator("ogbench", f".manipspace.envs.{file}"), name)
@@ -183,10 +178,9 @@ def simulator(package: str, module: str = "") -> ModuleType:
         ) from None
 
 
-def _map(maze: str) -> list[str]:
-    if maze not in MAZES:
-        raise HyqError(f"no maze {maze!r}: choose from {', '.join(MAZES)}")
-    return MAZES[maze]
+def _check_task(kind: str, name: str, known: Collection[str]) -> None:
+    if name not in known:
+        raise HyqError(f"no {kind} {name!r}: choose from {', '.join(known)}")
 
 
 def _single_precision(space: gym.Space[Any]) -> gym.Space[Any]:

@@ -25,8 +25,8 @@ from hyq.core.errors import HyqError
 from hyq.core.mdp import FiniteMDP, check_distributions
 from hyq.core.seeding import Streams
 from hyq.core.types import Array, FloatArray, IntArray
-from hyq.envs.batched import BatchedEnv, single
-from hyq.envs.tabular import RowSampler
+from hyq.envs.batched import single
+from hyq.envs.tabular import TabularEnv
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,25 +96,13 @@ class LinearMDP:
         return self.reward_weights + value_next
 
 
-class LinearMDPEnv(BatchedEnv):
+class LinearMDPEnv(TabularEnv):
     """Copies of a linear MDP with finitely many actions."""
 
     def __init__(self, num_envs: int, linear: LinearMDP) -> None:
-        self.linear, self.mdp = linear, linear.mdp
-        self.horizon = self.mdp.horizon
-        self.single_observation_space = gym.spaces.Box(
-            0.0, 1.0, shape=linear.features.shape[1:], dtype=np.float64
-        )
-        self.single_action_space = gym.spaces.Discrete(self.mdp.actions)
-        super().__init__(num_envs)
-        self._sampler = RowSampler(self.mdp)
-
-    def _initial_state(self, count: int) -> Array:
-        return self._sampler.initial(self.np_random, count)
-
-    def _advance(self, state: Array, action: Array, h: IntArray) -> tuple[Array, FloatArray]:
-        next_state = self._sampler.next_state(self.np_random, h, state, action)
-        return next_state, self.mdp.reward[h, state, action]
+        self.linear = linear
+        space = gym.spaces.Box(0.0, 1.0, shape=linear.features.shape[1:], dtype=np.float64)
+        super().__init__(num_envs, linear.mdp, observation_space=space)
 
     def _observe(self, state: Array, h: IntArray) -> Array:
         return self.linear.features[state]

@@ -52,13 +52,8 @@ class StandardPixels(gym.Wrapper[Array, Any, Array, Any]):
             frames.append(observation)
             if terminated or truncated:
                 break
-        return (
-            _small(np.maximum(*frames[-2:]) if len(frames) > 1 else frames[0]),
-            total,
-            (terminated),
-            truncated,
-            info,
-        )
+        screen = np.max(frames[-2:], axis=0)
+        return _small(screen), total, terminated, truncated, info
 
 
 def is_raw(space: gym.Space[Any]) -> bool:

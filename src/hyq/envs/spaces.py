@@ -64,19 +64,16 @@ def _shape(about: Any) -> tuple[int, ...]:
 
 
 def _bound(bound: Any) -> Any:
-    """Return a bound as JSON holds it, which has no infinity."""
     values = np.asarray(bound, np.float64)
-    if (values == values.flat[0]).all():
-        return _text(float(values.flat[0]))
-    return _nested(values.tolist())
+    same = (values == values.flat[0]).all()
+    return _as_json(float(values.flat[0]) if same else values.tolist())
 
 
-def _nested(values: Any) -> Any:
-    return [_nested(part) for part in values] if isinstance(values, list) else _text(values)
-
-
-def _text(value: float) -> float | str:
-    return value if np.isfinite(value) else ("inf" if value > 0 else "-inf")
+def _as_json(values: Any) -> Any:
+    """Write infinities, which JSON has not, as text."""
+    if isinstance(values, list):
+        return [_as_json(part) for part in values]
+    return values if np.isfinite(values) else ("inf" if values > 0 else "-inf")
 
 
 def _number(bound: Any) -> Any:

@@ -17,14 +17,14 @@ from hyq.core.errors import HyqError
 from hyq.core.seeding import Streams
 from hyq.core.settings import decode_value
 from hyq.data.dataset import Dataset
-from hyq.envs.combination_lock import CombinationLockVector, LockSpec, lock_parameters
+from hyq.envs.combination_lock import CombinationLockVector, LockSpec
 
 LockData = Literal["occupancy", "trajectory"]
 
 
 def lock_provenance(lock: LockSpec) -> dict[str, Any]:
     """Say of which environment a dataset is; a run compares this with its own environment."""
-    return {"environment": "hyq/CombinationLock-v0", "parameters": lock_parameters(lock)}
+    return {"environment": "hyq/CombinationLock-v0", "parameters": dict(vars(lock))}
 
 
 def lock_dataset(
@@ -41,7 +41,7 @@ def lock_dataset(
     streams = Streams(seed)
     counts = np.full(lock.horizon, size // lock.horizon)
     counts[: size % lock.horizon] += 1
-    env = CombinationLockVector(int(counts[0]), **lock_parameters(lock))
+    env = CombinationLockVector(int(counts[0]), **vars(lock))
     observation, _ = env.reset(seed=streams.integer("lock-data", kind, "environment"))
     rng = streams.generator("lock-data", kind, "behaviour")
     # The observation before and after each transition, as a dataset has them.

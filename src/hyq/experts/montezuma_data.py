@@ -176,26 +176,21 @@ def render(recordings: Iterable[Recording], progress: Count = _ignore) -> Iterat
     """Play recordings in the environment, giving single images of 84x84 instead of stacks."""
     env = Montezuma(stack=1)
     for recording in recordings:
-        yield _render(env, recording)
-        progress(len(recording.actions))
-
-
-def _render(env: Montezuma, recording: Recording) -> Episode:
-    steps = len(recording.actions)
-    images = np.empty((steps + 1, SIDE, SIDE), np.uint8)
-    rewards = np.empty(steps, np.float32)
-    lives = np.empty(steps + 1, np.int64)
-    images[:1], info = env.reset(seed=recording.seed)
-    lives[0] = info["lives"]
-    over = terminated = False
-    for t, action in enumerate(recording.actions.tolist()):
-        if over:
-            raise HyqError(f"recording {recording.seed} continues after its game is over")
-        images[t + 1 : t + 2], rewards[t], terminated, truncated, info = env.step(action)
-        lives[t + 1] = info["lives"]
-        over = terminated or truncated
-    actions = recording.actions.astype(np.int64)
-    return Episode(images, actions, rewards, terminated, np.diff(lives) < 0)
+        steps = len(recording.actions)
+        images = np.empty((steps + 1, SIDE, SIDE), np.uint8)
+        rewards, lives = np.empty(steps, np.float32), np.empty(steps + 1, np.int64)
+        images[:1], info = env.reset(seed=recording.seed)
+        lives[0] = info["lives"]
+        over = terminated = False
+        for t, action in enumerate(recording.actions.tolist()):
+            if over:
+                raise HyqError(f"recording {recording.seed} continues after its game is over")
+            images[t + 1 : t + 2], rewards[t], terminated, truncated, info = env.step(action)
+            lives[t + 1] = info["lives"]
+            over = terminated or truncated
+        actions = recording.actions.astype(np.int64)
+        yield Episode(images, actions, rewards, terminated, np.diff(lives) < 0)
+        progress(steps)
 
 
 def journey(recording: Recording) -> tuple[int, int, tuple[int, ...]]:

@@ -30,8 +30,8 @@ class Problem:
 
     env: str
     expert: Behaviour
-    transitions: int
     wrappers: tuple[str, ...] = ()
+    transitions: int = 20_000
     noise: float = 0.0
     """Standard deviation of what is added to continuous actions, so that no two paths are one."""
 
@@ -70,17 +70,16 @@ def clumsy_acrobot(env: gym.Env[Any, Any], observation: Array, rng: np.random.Ge
     return 2 if observation[5] >= 0 else 0
 
 
-def open_door(env: gym.Env[Any, Any], observation: Array, rng: np.random.Generator) -> int:
-    """Take the next step of a shortest way: to the key, through the door, to the goal."""
-    return _first_of_shortest_way(env.unwrapped)
-
-
 LEFT, RIGHT, FORWARD, PICK_UP, TOGGLE = 0, 1, 2, 3, 5
 _HEADINGS = ((1, 0), (0, 1), (-1, 0), (0, -1))
 
 
-def _first_of_shortest_way(world: Any) -> int:
-    """Search breadth-first over (position, heading, whether the key is held, the door open)."""
+def open_door(env: gym.Env[Any, Any], observation: Array, rng: np.random.Generator) -> int:
+    """Take the next step of a shortest way: to the key, through the door, to the goal.
+
+    The search is breadth-first over (position, heading, whether the key is held, the door open).
+    """
+    world: Any = env.unwrapped
     door_now = next((cell for cell in world.grid.grid if cell and cell.type == "door"), None)
     start = (
         tuple(int(x) for x in world.agent_pos),
@@ -118,33 +117,23 @@ def _moves(world: Any, state: Any) -> Iterator[tuple[int, Any]]:
         yield TOGGLE, ((x, y), heading, has_key, True)
 
 
+MINIGRID = ("minigrid.wrappers:FullyObsWrapper", "minigrid.wrappers:ImgObsWrapper")
 PROBLEMS: dict[str, Problem] = {
-    "mountaincar": Problem("MountainCar-v0", pump_car, 20_000),
-    "acrobot": Problem("Acrobot-v1", clumsy_acrobot, 20_000),
-    "doorkey": Problem(
-        "MiniGrid-DoorKey-5x5-v0",
-        open_door,
-        10_000,
-        ("minigrid.wrappers:FullyObsWrapper", "minigrid.wrappers:ImgObsWrapper"),
-    ),
-    "pointmaze-umaze": Problem("hyq/PointMazeUMaze-v0", follow_cells, 20_000, noise=0.5),
-    "pointmaze-medium": Problem("hyq/PointMazeMedium-v0", follow_cells, 20_000, noise=0.5),
-    "fetch-push": Problem("hyq/FetchPush-v0", push_block, 20_000, noise=0.4),
-    "fetch-pick-and-place": Problem("hyq/FetchPickAndPlace-v0", pick_and_place, 20_000, noise=0.25),
-    "metaworld-reach": Problem("hyq/MetaWorldReach-v0", packaged_policy, 20_000, noise=0.3),
-    "metaworld-push": Problem("hyq/MetaWorldPush-v0", packaged_policy, 20_000, noise=0.1),
-    "metaworld-drawer-open": Problem(
-        "hyq/MetaWorldDrawerOpen-v0", packaged_policy, 20_000, noise=0.3
-    ),
-    "metaworld-door-open": Problem("hyq/MetaWorldDoorOpen-v0", packaged_policy, 20_000, noise=0.3),
-    "metaworld-button-press": Problem(
-        "hyq/MetaWorldButtonPress-v0", packaged_policy, 20_000, noise=0.3
-    ),
-    "metaworld-window-open": Problem(
-        "hyq/MetaWorldWindowOpen-v0", packaged_policy, 20_000, noise=0.3
-    ),
-    "ogbench-cube": Problem("hyq/OGBenchCube-v0", packaged_oracle, 20_000, noise=0.3),
-    "ogbench-scene": Problem("hyq/OGBenchScene-v0", packaged_oracle, 20_000, noise=0.3),
+    "mountaincar": Problem("MountainCar-v0", pump_car),
+    "acrobot": Problem("Acrobot-v1", clumsy_acrobot),
+    "doorkey": Problem("MiniGrid-DoorKey-5x5-v0", open_door, MINIGRID, transitions=10_000),
+    "pointmaze-umaze": Problem("hyq/PointMazeUMaze-v0", follow_cells, noise=0.5),
+    "pointmaze-medium": Problem("hyq/PointMazeMedium-v0", follow_cells, noise=0.5),
+    "fetch-push": Problem("hyq/FetchPush-v0", push_block, noise=0.4),
+    "fetch-pick-and-place": Problem("hyq/FetchPickAndPlace-v0", pick_and_place, noise=0.25),
+    "metaworld-reach": Problem("hyq/MetaWorldReach-v0", packaged_policy, noise=0.3),
+    "metaworld-push": Problem("hyq/MetaWorldPush-v0", packaged_policy, noise=0.1),
+    "metaworld-drawer-open": Problem("hyq/MetaWorldDrawerOpen-v0", packaged_policy, noise=0.3),
+    "metaworld-door-open": Problem("hyq/MetaWorldDoorOpen-v0", packaged_policy, noise=0.3),
+    "metaworld-button-press": Problem("hyq/MetaWorldButtonPress-v0", packaged_policy, noise=0.3),
+    "metaworld-window-open": Problem("hyq/MetaWorldWindowOpen-v0", packaged_policy, noise=0.3),
+    "ogbench-cube": Problem("hyq/OGBenchCube-v0", packaged_oracle, noise=0.3),
+    "ogbench-scene": Problem("hyq/OGBenchScene-v0", packaged_oracle, noise=0.3),
 }
 """Every scripted problem by name."""
 
@@ -157,15 +146,16 @@ def scripted_dataset(
     env = env_factory(known.env, known.wrappers)()
     size = known.transitions if transitions is None else transitions
     expert = noisy(known.expert, known.noise) if known.noise else known.expert
-    counts = {
-        "expert": (expert, round(size * (1 - random_share))),
-        "random": (uniform, round(size * random_share)),
-    }
-    episodes = [
-        episode
-        for name, (behaviour, count) in counts.items()
-        for episode in _recorded(env, behaviour, count, streams.below(name))
-    ]
+    episodes: list[Episode] = []
+    for name, behaviour, share in (
+        ("expert", expert, 1 - random_share),
+        ("random", uniform, random_share),
+    ):
+        own, number, left = streams.below(name), 0, round(size * share)
+        rng = own.generator("behaviour")
+        while left > 0:
+            episodes.append(play(env, behaviour, own.integer("episode", number), rng))
+            number, left = number + 1, left - len(episodes[-1].action)
     noise = f" with noise {known.noise:g}" if known.noise else ""
     provenance = {
         "env": known.env,
@@ -178,17 +168,6 @@ def scripted_dataset(
     }
     env.close()
     return Dataset.of(episodes, provenance)
-
-
-def _recorded(
-    env: gym.Env[Any, Any], behaviour: Behaviour, transitions: int, streams: Streams
-) -> Iterator[Episode]:
-    rng, number = streams.generator("behaviour"), 0
-    while transitions > 0:
-        episode = play(env, behaviour, streams.integer("episode", number), rng)
-        number += 1
-        transitions -= len(episode.action)
-        yield episode
 
 
 def play(

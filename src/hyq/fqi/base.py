@@ -6,46 +6,63 @@ logging, evaluation, checkpoints and when to stop are up to the runner that iter
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+from typing import Protocol
+
+import numpy as np
 
 from hyq.core.seeding import Streams
+from hyq.core.trees import flatten, subtree
 from hyq.core.types import Array
 from hyq.data.dataset import Dataset
-from hyq.fqi.rollout import Policy, VectorEnv
+from hyq.data.online import OnlineStore
+from hyq.fqi.classes import F, GreedyPolicy, ValueFunction
+from hyq.fqi.rollout import VectorEnv
 
 
 @dataclass(frozen=True)
-class Snapshot:
-    """A state as named arrays, split by how it grows."""
+class State:
+    """Everything the next iteration depends on, as a checkpoint keeps it."""
 
-    replaced: Mapping[str, Array]
-    """Parts that every iteration makes anew, such as parameters."""
-    appended: Mapping[str, Array]
-    """What the newest iteration added to a part that only grows, such as collected data."""
+    arrays: Mapping[str, Array]
+    """Parameters, optimiser and counters: what every iteration makes anew."""
+    online: OnlineStore
+    """What was collected, which only grows."""
 
+    @classmethod
+    def of(
+        cls,
+        functions: Sequence[ValueFunction],
+        iteration: int = 0,
+        online_steps: int = 0,
+        online: OnlineStore | None = None,
+    ) -> "State":
+        """Keep f_0, ..., f_{H-1} and counters."""
+        parameters = flatten({h: f.arrays() for h, f in enumerate(functions)})
+        counts = {"horizon": len(functions), "iteration": iteration, "online_steps": online_steps}
+        arrays = parameters | {name: np.array(count) for name, count in counts.items()}
+        return cls(arrays, online or OnlineStore())
 
-class State(Protocol):
-    """Everything the next iteration depends on."""
+    @property
+    def counts(self) -> tuple[int, int]:
+        """Iterations and online steps so far, through interruptions."""
+        return int(self.arrays["iteration"]), int(self.arrays["online_steps"])
 
-    def snapshot(self) -> Snapshot:
-        """Turn the state into arrays."""
-        ...
-
-
-S = TypeVar("S", bound=State)
+    def functions(self, zero: F) -> tuple[F, ...]:
+        """Return the functions that `of` kept, given any one of their class."""
+        steps = range(int(self.arrays["horizon"]))
+        return tuple(zero.with_arrays(subtree(str(h), self.arrays)) for h in steps)
 
 
 @dataclass(frozen=True)
-class Step(Generic[S]):
+class Step:
     """What one iteration of an algorithm left behind."""
 
-    state: S
-    """Everything the next iteration depends on."""
+    state: State
     iteration: int
     """Counts from 1, through interruptions."""
     online_steps: int
     """Every environment transition so far, roll-ins included; 0 for offline methods."""
-    policy: Policy
+    policy: GreedyPolicy
     """The policy to evaluate now."""
     metrics: Mapping[str, float]
     """What the iteration reports; each algorithm's file says what its names mean."""
@@ -53,15 +70,11 @@ class Step(Generic[S]):
     """Where the wall time went."""
 
 
-class Algorithm(Protocol[S]):
+class Algorithm(Protocol):
     """A method that learns from logged data, from an environment, or from both."""
 
     def run(
-        self, env: VectorEnv, offline: Dataset, streams: Streams, state: S | None = None
-    ) -> Iterator[Step[S]]:
+        self, env: VectorEnv, offline: Dataset, streams: Streams, state: State | None = None
+    ) -> Iterator[Step]:
         """Yield after every iteration; a state given in is resumed from, to the bit."""
-        ...
-
-    def restore(self, replaced: Mapping[str, Array], appended: Sequence[Mapping[str, Array]]) -> S:
-        """Undo `State.snapshot`: the newest `replaced`, and every `appended` in order."""
         ...

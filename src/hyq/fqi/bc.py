@@ -14,8 +14,8 @@ from torch import Tensor
 
 from hyq.core.seeding import Streams
 from hyq.data.dataset import Dataset
-from hyq.fqi.base import Step
-from hyq.fqi.networks import Minibatch, NetworkConfig, NetworkState, StepNetworks, learn
+from hyq.fqi.base import State, Step
+from hyq.fqi.networks import Minibatch, NetworkConfig, StepNetworks, learn
 from hyq.fqi.rollout import VectorEnv
 from hyq.losses import conservative_penalty
 
@@ -43,11 +43,10 @@ class BC:
     """
 
     config: BCConfig = BCConfig()
-    restore = staticmethod(NetworkState.restore)
 
     def run(
-        self, env: VectorEnv, offline: Dataset, streams: Streams, state: NetworkState | None = None
-    ) -> Iterator[Step[NetworkState]]:
+        self, env: VectorEnv, offline: Dataset, streams: Streams, state: State | None = None
+    ) -> Iterator[Step]:
         """Descend the negative log-likelihood of every step's actions; `env` is never stepped."""
         return learn(self.config, env, offline, streams.below("bc"), state, bc_loss, falling=True)
 

@@ -12,7 +12,7 @@ the encoder alone, by L-BFGS on all the data at once. docs/algorithms/hyq_fqi.md
   no value leaks from one latent state into another.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -47,10 +47,13 @@ class BlockFunction(DiscreteValueFunction):
 
     def values(self, observation: FloatArray) -> FloatArray:
         """Return f(x, a) for every action a."""
-        logits = observation @ self.encoder + self.bias
         if self.encoding == "hard":
-            return self.head[logits.argmax(axis=1)]
-        return softmax(logits, axis=1) @ self.head
+            return self.head[self.latent(observation)]
+        return softmax(observation @ self.encoder + self.bias, axis=1) @ self.head
+
+    def latent(self, observation: FloatArray) -> IntArray:
+        """Return the most likely latent state of each row."""
+        return (observation @ self.encoder + self.bias).argmax(axis=1)
 
     def arrays(self) -> Mapping[str, Array]:
         """Return the parameters."""
@@ -93,31 +96,29 @@ class BlockClass:
             self.encoding,
         )
 
-    def fit(
-        self, problem: Regression, start: BlockFunction, rng: np.random.Generator
-    ) -> BlockFunction:
-        """Minimise the weighted squared error; `start` and `rng` are not needed."""
+    def fit(self, problem: Regression) -> BlockFunction:
+        """Minimise the weighted squared error."""
         # Sorting by action makes every per-action sum a sum over a contiguous block of rows.
-        order = np.argsort(problem.action, kind="stable")
-        action = problem.action[order]
+        order = np.argsort(problem.rows.action, kind="stable")
+        action = problem.rows.action[order]
         weight, target = problem.weight[order], problem.target[order] / self.v_max
         # Between one weight for all rows, by which a few online rows hardly count, and theirs, by
         # which the noise of these few is most of what is seen.
         share = np.sqrt(weight) / np.sqrt(weight).sum()
-        mean = share @ problem.observation[order]
-        x = np.subtract(problem.observation[order], mean, dtype=np.float32)
+        mean = share @ problem.rows.observation[order]
+        x = np.subtract(problem.rows.observation[order], mean, dtype=np.float32)
         # Unit-norm inputs make the pull mean the same whatever the observations' scale. Where all
         # rows are equal there is nothing to scale.
         scale = np.float32(np.sqrt(share @ np.square(x).sum(axis=1))) or np.float32(1)
         x /= scale
 
-        head_problem = _HeadProblem(action, target, weight, self)
+        best_head = head_solver(action, target, weight, self)
         begin = SHARPNESS * corners(x, share, self.latents).ravel()
 
         def objective(parameters: FloatArray) -> tuple[float, FloatArray]:
             matrix = parameters.reshape(-1, self.latents).astype(np.float32)
             code = softmax(x @ matrix[:-1] + matrix[-1], axis=1)
-            head = head_problem.solve(code)
+            head = best_head(code)
             chosen = head.T[action]
             residual = np.einsum("ij,ij->i", code, chosen) - target
             moved = parameters - begin
@@ -140,7 +141,7 @@ class BlockClass:
         return BlockFunction(
             encoder,
             (matrix[-1] - mean @ encoder).astype(np.float32),
-            (self.v_max * head_problem.solve(code)).astype(np.float32),
+            (self.v_max * best_head(code)).astype(np.float32),
             self.encoding,
         )
 
@@ -168,32 +169,33 @@ LOSS_SCALE = 1e4
 """L-BFGS measures progress against max(|loss|, 1); a mean squared error is far below one."""
 
 
-class _HeadProblem:
-    """min over the head of sum_i weight_i (code_i . head[:, a_i] - target_i)^2, for any code."""
+def head_solver(
+    action: IntArray, target: FloatArray, weight: FloatArray, family: BlockClass
+) -> Callable[[NDArray[np.float32]], FloatArray]:
+    """Return what finds, for any code, the head (latents, actions) of the least squared error.
 
-    def __init__(
-        self, action: IntArray, target: FloatArray, weight: FloatArray, family: BlockClass
-    ) -> None:
-        self._family = family
-        self._weight, self._target = weight[:, None], target[:, None]
-        self._seen, self._first = np.unique(action, return_index=True)
-        self._ridge = family.ridge / len(action) * np.eye(family.latents)
+    That is sum_i weight_i (code_i . head[:, a_i] - target_i)^2 over rows that are sorted by action.
+    Actions never seen get zero.
+    """
+    k, weight, target = family.latents, weight[:, None], target[:, None]
+    seen, first = np.unique(action, return_index=True)
+    ridge = family.ridge / len(action) * np.eye(k)
 
-    def solve(self, code: NDArray[np.float32]) -> FloatArray:
-        """Return the best (latents, actions) head; actions never seen get zero."""
-        k = self._family.latents
+    def solve(code: NDArray[np.float32]) -> FloatArray:
         p = code.astype(np.float64)
-        weighted = p * self._weight
+        weighted = p * weight
         products = (weighted[:, :, None] * p[:, None, :]).reshape(len(p), k * k)
-        gram = np.add.reduceat(products, self._first, axis=0).reshape(-1, k, k) + self._ridge
-        moment = np.add.reduceat(weighted * self._target, self._first, axis=0)
+        gram = np.add.reduceat(products, first, axis=0).reshape(-1, k, k) + ridge
+        moment = np.add.reduceat(weighted * target, first, axis=0)
         rows = np.linalg.solve(gram, moment[:, :, None])[:, :, 0]
         outside = ((rows < 0) | (rows > 1)).any(axis=1)
-        if self._family.bounded and outside.any():
+        if family.bounded and outside.any():
             rows[outside] = _box_least_squares(gram[outside], moment[outside], rows[outside])
-        head = np.zeros((k, self._family.actions))
-        head[:, self._seen] = rows.T
+        head = np.zeros((k, family.actions))
+        head[:, seen] = rows.T
         return head
+
+    return solve
 
 
 def _box_least_squares(gram: FloatArray, moment: FloatArray, start: FloatArray) -> FloatArray:

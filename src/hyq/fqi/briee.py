@@ -17,7 +17,7 @@ long as a gap is more than chance. Of the offline data only the horizon is used.
 """
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
@@ -33,13 +33,11 @@ from hyq.core.settings import check_choices, check_positive, check_range
 from hyq.core.types import Array, FloatArray, IntArray, Transitions
 from hyq.data.dataset import Dataset
 from hyq.data.online import Batch, OnlineStore
-from hyq.fqi.base import Step
+from hyq.fqi.base import State, Step
 from hyq.fqi.block import Encoding, encode
 from hyq.fqi.classes import DiscreteValueFunction, GreedyPolicy, num_actions
-from hyq.fqi.hyq_fqi import HyQState
 from hyq.fqi.rollout import Policy, VectorEnv, lockstep, uniform_from
 
-Arrays = Mapping[str, Array]
 SOLVER: Any = {"method": "L-BFGS-B", "options": {"maxiter": 30, "ftol": 1e-4, "gtol": 1e-4}}
 
 
@@ -311,9 +309,6 @@ def plan(online: OnlineStore, learned: Sequence[OptimisticQ]) -> tuple[Optimisti
     return tuple(reversed(functions))
 
 
-BRIEEState = HyQState[OptimisticQ]
-
-
 @dataclass(frozen=True)
 class BRIEE:
     """BRIEE for vector observations and finitely many actions.
@@ -324,14 +319,13 @@ class BRIEE:
     config: BRIEEConfig = BRIEEConfig()
 
     def run(
-        self, env: VectorEnv, offline: Dataset, streams: Streams, state: BRIEEState | None = None
-    ) -> Iterator[Step[BRIEEState]]:
+        self, env: VectorEnv, offline: Dataset, streams: Streams, state: State | None = None
+    ) -> Iterator[Step]:
         """Alternate between collecting, learning features and planning optimistically."""
-        config, horizon = self.config, offline.by_step().horizon
-        if state is None:
-            state = BRIEEState(0, (_ignorance(env, config),) * horizon, OnlineStore(), 0)
-        functions, online, samples = state.functions, state.online, state.online_steps
-        for t in range(state.iteration, config.iterations):
+        config, horizon, zero = self.config, offline.by_step().horizon, _ignorance(env, self.config)
+        state = state or State.of((zero,) * horizon)
+        functions, online, (begin, samples) = state.functions(zero), state.online, state.counts
+        for t in range(begin, config.iterations):
             now, clock = Streams(streams.integer("briee", t)), [time.perf_counter()]
             batch, used = collect(env, GreedyPolicy(functions), horizon, now)
             online += batch
@@ -344,20 +338,13 @@ class BRIEE:
             found = sum(f.discriminators.shape[1] for f in functions)
             hope = functions[0].values(batch[0].observation).max(axis=1)
             yield Step(
-                state=BRIEEState(t + 1, functions, online, samples),
+                State.of(functions, t + 1, samples, online),
                 iteration=t + 1,
                 online_steps=samples,
                 policy=GreedyPolicy(functions),
                 metrics={"discriminators": found, "optimistic_value": float(hope.mean())},
                 seconds=dict(zip(("collect", "represent", "plan"), np.diff(clock), strict=True)),
             )
-
-    def restore(self, replaced: Arrays, appended: Sequence[Arrays]) -> BRIEEState:
-        """Rebuild functions, counters and the online store."""
-        empty = np.zeros(0)
-        return HyQState.restore(
-            OptimisticQ(empty, empty, empty, empty, self.config), replaced, appended
-        )
 
 
 def _ignorance(env: VectorEnv, config: BRIEEConfig) -> OptimisticQ:

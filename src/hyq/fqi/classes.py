@@ -8,13 +8,14 @@ maximise in closed form.
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Protocol, Self, TypeVar
 
 import gymnasium as gym
 import numpy as np
 
 from hyq.core.errors import HyqError
+from hyq.core.seeding import Streams
 from hyq.core.types import Array, FloatArray, Transitions
 
 
@@ -36,9 +37,9 @@ class ValueFunction(ABC):
     def arrays(self) -> Mapping[str, Array]:
         """Return the parameters, all fields that are arrays, by name."""
         return {
-            field.name: getattr(self, field.name)
-            for field in fields(self)  # type: ignore[arg-type]
-            if field.init and isinstance(getattr(self, field.name), np.ndarray)
+            one.name: getattr(self, one.name)
+            for one in fields(self)  # type: ignore[arg-type]
+            if isinstance(getattr(self, one.name), np.ndarray)
         }
 
     def with_arrays(self, arrays: Mapping[str, Array]) -> Self:
@@ -46,43 +47,35 @@ class ValueFunction(ABC):
         return replace(self, **arrays)  # type: ignore[type-var]
 
 
+F = TypeVar("F", bound=ValueFunction)
+F_co = TypeVar("F_co", bound=ValueFunction, covariant=True)
+
+
 @dataclass(frozen=True)
 class Regression:
     """A weighted least-squares problem: the rows of one step h, offline first, then online."""
 
-    observation: Array
-    action: Array
+    rows: Transitions
     target: FloatArray
     weight: FloatArray
     """Non-negative, summing to one; carries the offline/online proportion."""
-    rows: Transitions | None = None
-    """What the targets were made of, for a class that fits a model and plans in it ..."""
-    next_function: "ValueFunction | None" = None
-    """... with this f_{h+1}; None at the last step."""
-
-    @property
-    def data(self) -> tuple[Transitions, FloatArray]:
-        """The transitions and their weights."""
-        if self.rows is None:
-            raise ValueError("this regression has no transitions to fit a model to")
-        return self.rows, self.weight
+    next_function: ValueFunction | None = None
+    """The f_{h+1} of the targets, for a class that fits a model and plans; None at the end."""
+    start: ValueFunction | None = None
+    """Where an iterative oracle may begin; exact ones ignore it."""
+    streams: Streams = field(default_factory=lambda: Streams(0))
+    """Random numbers for an oracle that needs some."""
 
 
-F = TypeVar("F", bound=ValueFunction)
-
-
-class FunctionClass(Protocol[F]):
+class FunctionClass(Protocol[F_co]):
     """A set F_h of value functions with a least-squares oracle (Algorithm 1, equation 3)."""
 
-    def zero(self) -> F:
+    def zero(self) -> F_co:
         """Return f^1 = 0, what the algorithm starts from."""
         ...
 
-    def fit(self, problem: Regression, start: F, rng: np.random.Generator) -> F:
-        """Return the minimiser of the weighted squared error over the class.
-
-        `start` is where an iterative oracle may begin; exact oracles ignore it.
-        """
+    def fit(self, problem: Regression) -> F_co:
+        """Return the minimiser of the weighted squared error over the class."""
         ...
 
 

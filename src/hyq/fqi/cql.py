@@ -20,15 +20,8 @@ from torch import Tensor
 from hyq.core.seeding import Streams
 from hyq.core.settings import check_positive, check_range
 from hyq.data.dataset import Dataset
-from hyq.fqi.base import Step
-from hyq.fqi.networks import (
-    Minibatch,
-    NetworkConfig,
-    NetworkState,
-    StepNetworks,
-    at_next_step,
-    learn,
-)
+from hyq.fqi.base import State, Step
+from hyq.fqi.networks import Minibatch, NetworkConfig, StepNetworks, at_next_step, learn
 from hyq.fqi.rollout import VectorEnv
 from hyq.losses import chosen, conservative_penalty, squared_loss
 
@@ -67,11 +60,10 @@ class CQL:
     """
 
     config: CQLConfig = CQLConfig()
-    restore = staticmethod(NetworkState.restore)
 
     def run(
-        self, env: VectorEnv, offline: Dataset, streams: Streams, state: NetworkState | None = None
-    ) -> Iterator[Step[NetworkState]]:
+        self, env: VectorEnv, offline: Dataset, streams: Streams, state: State | None = None
+    ) -> Iterator[Step]:
         """Descend the loss on minibatches of the data; `env` is never stepped."""
         config, streams = self.config, streams.below("cql")
         loss = partial(cql_loss, config)

@@ -23,17 +23,10 @@ from hyq.core.seeding import Streams
 from hyq.core.settings import check_positive, check_range
 from hyq.data.dataset import Dataset
 from hyq.data.online import Batch
-from hyq.fqi.base import Step
+from hyq.fqi.base import State, Step
 from hyq.fqi.classes import ValueFunction
-from hyq.fqi.hyq_fqi import HyQConfig, collect
-from hyq.fqi.networks import (
-    Minibatch,
-    NetworkConfig,
-    NetworkState,
-    StepNetworks,
-    at_next_step,
-    learn,
-)
+from hyq.fqi.hyq_fqi import collect
+from hyq.fqi.networks import Minibatch, NetworkConfig, StepNetworks, at_next_step, learn
 from hyq.fqi.rollout import VectorEnv
 from hyq.losses import chosen, large_margin_loss, squared_loss
 
@@ -86,19 +79,16 @@ class DQfD:
     """
 
     config: DQfDConfig = DQfDConfig()
-    restore = staticmethod(NetworkState.restore)
 
     def run(
-        self, env: VectorEnv, offline: Dataset, streams: Streams, state: NetworkState | None = None
-    ) -> Iterator[Step[NetworkState]]:
+        self, env: VectorEnv, offline: Dataset, streams: Streams, state: State | None = None
+    ) -> Iterator[Step]:
         """Learn offline for a while; then alternate between collecting and learning from both."""
         config, streams = self.config, streams.below("dqfd")
-        how = HyQConfig(collection=config.collection)
 
-        def collected(functions: Sequence[ValueFunction], t: int) -> tuple[Batch, int] | None:
-            if t < config.pretraining:
-                return None
-            return collect(env, functions, how, Streams(streams.integer("collect", t)))
+        def collected(functions: Sequence[ValueFunction], t: int) -> tuple[Batch, int]:
+            seeds = Streams(streams.integer("collect", t))
+            return collect(env, functions, config.collection, seeds)
 
         return learn(
             config,
@@ -109,6 +99,7 @@ class DQfD:
             partial(dqfd_loss, config),
             tau=config.tau,
             collect=collected,
+            first_collected=config.pretraining,
             offline_share=config.offline_share,
         )
 

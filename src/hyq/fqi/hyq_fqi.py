@@ -14,9 +14,9 @@ brought data unlike any seen before.
 """
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Generic, Literal
+from typing import Literal
 
 import gymnasium as gym
 import numpy as np
@@ -24,22 +24,16 @@ import numpy as np
 from hyq.core.schedules import PiecewiseLinear
 from hyq.core.seeding import Streams
 from hyq.core.settings import check_choices, check_positive, check_range
-from hyq.core.trees import flatten, subtree
-from hyq.core.types import Array, FloatArray, Transitions
+from hyq.core.types import FloatArray, Transitions
 from hyq.data.dataset import Dataset
 from hyq.data.mix import mixing_weights
 from hyq.data.online import Batch, OnlineStore
 from hyq.data.steps import StepView
-from hyq.fqi.base import Snapshot, Step
-from hyq.fqi.classes import (
-    F,
-    FunctionClass,
-    GreedyPolicy,
-    Regression,
-    ValueFunction,
-    num_actions,
-)
+from hyq.fqi.base import State, Step
+from hyq.fqi.classes import F, FunctionClass, GreedyPolicy, Regression, ValueFunction, num_actions
 from hyq.fqi.rollout import VectorEnv, lockstep, uniform_from
+
+Collection = Literal["q-type", "v-type", "none"]
 
 
 @dataclass(frozen=True)
@@ -48,7 +42,7 @@ class HyQConfig:
 
     iterations: int = 50
     """T, the number of iterations."""
-    collection: Literal["q-type", "v-type", "none"] = "v-type"
+    collection: Collection = "v-type"
     """How to collect online tuples; with "none" this is offline FQI."""
     offline_share: float | PiecewiseLinear | None = 0.5
     """Weight of the offline data in every regression, possibly by iteration; None pools all rows
@@ -69,42 +63,7 @@ class HyQConfig:
 
 
 @dataclass(frozen=True)
-class HyQState(Generic[F]):
-    """Everything the next iteration depends on."""
-
-    iteration: int
-    functions: tuple[F, ...]
-    """f_0, ..., f_{H-1}."""
-    online: OnlineStore
-    online_steps: int
-
-    def snapshot(self) -> Snapshot:
-        """Keep the functions and counters; append the newest batch."""
-        parameters = flatten({h: f.arrays() for h, f in enumerate(self.functions)})
-        counts = {
-            "horizon": np.array(len(self.functions)),
-            "iteration": np.array(self.iteration),
-            "online_steps": np.array(self.online_steps),
-        }
-        return Snapshot(parameters | counts, self.online.newest() if self.online.batches else {})
-
-    @staticmethod
-    def restore(
-        zero: F, replaced: Mapping[str, Array], appended: Sequence[Mapping[str, Array]]
-    ) -> "HyQState[F]":
-        """Undo `snapshot`, given any function of the class."""
-        return HyQState(
-            iteration=int(replaced["iteration"]),
-            functions=tuple(
-                zero.with_arrays(subtree(str(h), replaced)) for h in range(int(replaced["horizon"]))
-            ),
-            online=OnlineStore.rebuild(appended),
-            online_steps=int(replaced["online_steps"]),
-        )
-
-
-@dataclass(frozen=True)
-class HyQ(Generic[F]):
+class HyQ:
     """Hy-Q with a function class. Its metrics are:
 
     * `realised_offline_share`: weight the offline data had in the regressions, averaged over steps;
@@ -114,65 +73,46 @@ class HyQ(Generic[F]):
       finds surprises.
     """
 
-    family: FunctionClass[F]
+    family: FunctionClass[ValueFunction]
     config: HyQConfig = HyQConfig()
 
     def run(
-        self,
-        env: VectorEnv,
-        offline: Dataset,
-        streams: Streams,
-        state: HyQState[F] | None = None,
-    ) -> Iterator[Step[HyQState[F]]]:
+        self, env: VectorEnv, offline: Dataset, streams: Streams, state: State | None = None
+    ) -> Iterator[Step]:
         """Alternate between collecting with the greedy policy and regressing on all data."""
-        config, data = self.config, offline.by_step()
+        config, data, zero = self.config, offline.by_step(), self.family.zero()
         if isinstance(env.single_action_space, gym.spaces.Discrete):
             num_actions(env.single_action_space)  # functions of all actions count them from 0
-        if state is None:
-            state = HyQState(0, (self.family.zero(),) * data.horizon, OnlineStore(), 0)
-        functions, online, samples = state.functions, state.online, state.online_steps
-        for t in range(state.iteration, config.iterations):
+        state = state or State.of((zero,) * data.horizon)
+        functions, online, (begin, samples) = state.functions(zero), state.online, state.counts
+        for t in range(begin, config.iterations):
             started, metrics = time.perf_counter(), {}
             if config.collection != "none":
                 seeds = Streams(streams.integer("collect", t))
-                batch, used = collect(env, functions, config, seeds)
+                batch, used = collect(env, functions, config.collection, seeds)
                 online, samples = online + batch, samples + used
                 metrics["online_residual"] = online_residual(functions, batch, config)
             seconds = {"collect": time.perf_counter() - started}
             seeds, share = Streams(streams.integer("fit", t)), config.share_at(t)
-            functions, report = fitted_q_iteration(
+            functions, fitted, spent = fitted_q_iteration(
                 data, online, self.family, config, functions, seeds, share
             )
             yield Step(
-                state=HyQState(t + 1, functions, online, samples),
+                State.of(functions, t + 1, samples, online),
                 iteration=t + 1,
                 online_steps=samples,
                 policy=GreedyPolicy(functions),
-                metrics=metrics | report.metrics,
-                seconds=seconds | report.seconds,
+                metrics=metrics | fitted,
+                seconds=seconds | spent,
             )
-
-    def restore(
-        self, replaced: Mapping[str, Array], appended: Sequence[Mapping[str, Array]]
-    ) -> HyQState[F]:
-        """Rebuild functions, counters and the online store."""
-        return HyQState.restore(self.family.zero(), replaced, appended)
-
-
-@dataclass(frozen=True)
-class FitReport:
-    """What fitting the functions of all steps reports."""
-
-    metrics: dict[str, float]
-    seconds: dict[str, float]
 
 
 def collect(
-    env: VectorEnv, functions: Sequence[ValueFunction], config: HyQConfig, streams: Streams
+    env: VectorEnv, functions: Sequence[ValueFunction], collection: Collection, streams: Streams
 ) -> tuple[Batch, int]:
     """Collect m_on tuples for every step h; return them and the transitions they cost."""
     horizon, policy = len(functions), GreedyPolicy(functions)
-    if config.collection == "q-type":
+    if collection == "q-type":
         steps = [rows for rows, _ in lockstep(env, policy, horizon, streams.integer("episodes"))]
         nothing = steps[-1][:0]
         return (*steps, *[nothing] * (horizon - len(steps))), env.num_envs * len(steps)
@@ -193,38 +133,36 @@ def fitted_q_iteration(
     online: OnlineStore,
     family: FunctionClass[F],
     config: HyQConfig,
-    previous: tuple[F, ...],
+    previous: Sequence[F],
     streams: Streams,
     offline_share: float | None,
-) -> tuple[tuple[F, ...], FitReport]:
+) -> tuple[tuple[F, ...], dict[str, float], dict[str, float]]:
     """Regress f_h on r + max f_{h+1}, for h from the last step to the first.
 
     The fit of step h starts from f_{h+1}, as in the paper, and that of the last step from its own
-    previous self.
+    previous self. Metrics and seconds are returned with the functions.
     """
-    horizon = len(previous)
-    functions = list(previous)
-    shares, squares, target_seconds, fit_seconds = [], 0.0, 0.0, 0.0
-    for h in reversed(range(horizon)):
+    functions, start = list(previous), previous[-1]
+    next_function: ValueFunction | None = None
+    shares, squares, seconds = [], 0.0, {"targets": 0.0, "fit": 0.0}
+    for h in reversed(range(len(functions))):
         started = time.perf_counter()
         logged = offline.at(h) if offline_share != 0.0 else offline.at(h)[:0]
         collected = online.at(h) if offline_share != 1.0 else []
         rows = Transitions.concatenate([logged, *collected])
-        next_function = functions[h + 1] if h + 1 < horizon else None
         target = regression_target(rows, next_function, config)
         weight = mixing_weights(len(logged), len(rows) - len(logged), offline_share)
-        problem = Regression(rows.observation, rows.action, target, weight, rows, next_function)
-        target_seconds += (made := time.perf_counter()) - started
-        start = functions[min(h + 1, horizon - 1)]
-        functions[h] = family.fit(problem, start, streams.generator("oracle", h))
-        fit_seconds += time.perf_counter() - made
-        estimate = functions[h].at(logged.observation, logged.action)
-        squares += float(np.square(estimate - target[: len(logged)]).sum())
+        oracle = streams.below("oracle", h)
+        seconds["targets"] += (made := time.perf_counter()) - started
+        found = family.fit(Regression(rows, target, weight, next_function, start, oracle))
+        seconds["fit"] += time.perf_counter() - made
+        error = found.at(logged.observation, logged.action) - target[: len(logged)]
+        squares += float(np.square(error).sum())
         shares.append(float(weight[: len(logged)].sum()))
+        functions[h] = next_function = start = found
     share = float(np.mean(shares))
     metrics = {"offline_residual": float(np.sqrt(squares / len(offline)))} if share else {}
-    seconds = {"targets": target_seconds, "fit": fit_seconds}
-    return tuple(functions), FitReport(metrics | {"realised_offline_share": share}, seconds)
+    return tuple(functions), metrics | {"realised_offline_share": share}, seconds
 
 
 def regression_target(
@@ -235,9 +173,9 @@ def regression_target(
     Targets are kept inside `value_range`, [0, V_max] in the paper, so that one bad fit cannot push
     values out of the class and down the chain.
     """
-    v_t = (
-        np.zeros(len(rows)) if next_function is None else next_function.best(rows.next_observation)
-    )
+    v_t: FloatArray = np.zeros(len(rows))
+    if next_function is not None:
+        v_t = next_function.best(rows.next_observation)
     if v_t.shape != rows.reward.shape:  # broadcasting would hide a missing axis
         raise ValueError(f"expected one value a row, got {v_t.shape} for {rows.reward.shape}")
     return np.clip(rows.reward + rows.discount * v_t, *config.value_range)
@@ -245,11 +183,8 @@ def regression_target(
 
 def online_residual(functions: Sequence[ValueFunction], batch: Batch, config: HyQConfig) -> float:
     """Return the root mean squared Bellman residual of f on one batch of online tuples."""
-    squares, count = 0.0, 0
-    for h, rows in enumerate(batch):
-        next_function = functions[h + 1] if h + 1 < len(functions) else None
-        target = regression_target(rows, next_function, config)
-        estimate = functions[h].at(rows.observation, rows.action)
-        squares += float(np.square(estimate - target).sum())
-        count += len(rows)
-    return float(np.sqrt(squares / max(count, 1)))
+    squares = 0.0
+    for f, next_function, rows in zip(functions, [*functions[1:], None], batch, strict=True):
+        error = f.at(rows.observation, rows.action) - regression_target(rows, next_function, config)
+        squares += float(np.square(error).sum())
+    return float(np.sqrt(squares / max(sum(map(len, batch)), 1)))

@@ -81,11 +81,8 @@ class LinearClass:
         """Return w = 0."""
         return LinearFunction(np.zeros(self.dimension))
 
-    def fit(
-        self, problem: Regression, start: LinearFunction, rng: np.random.Generator
-    ) -> LinearFunction:
+    def fit(self, problem: Regression) -> LinearFunction:
         """Solve the norm-constrained least squares exactly."""
-        features = problem.observation[np.arange(len(problem.target)), problem.action]
-        return LinearFunction(
-            ball_least_squares(features, problem.target, problem.weight, self.radius)
-        )
+        features = problem.rows.observation[np.arange(len(problem.target)), problem.rows.action]
+        w = ball_least_squares(features, problem.target, problem.weight, self.radius)
+        return LinearFunction(w)

@@ -51,16 +51,11 @@ class MLPFunction(DiscreteValueFunction):
         return named
 
     def with_arrays(self, arrays: Mapping[str, Array]) -> "MLPFunction":
-        """Undo `arrays`."""
-        return self.rebuild(arrays)
-
-    @classmethod
-    def rebuild(cls, arrays: Mapping[str, Array]) -> "MLPFunction":
-        """Make the function with these parameters, of any shape."""
+        """Return the function with these parameters, of any shape."""
         low, high = arrays["range"].tolist()
         count = sum(name.startswith("kernel") for name in arrays)
         layers = tuple((arrays[f"kernel_{i}"], arrays[f"bias_{i}"]) for i in range(count))
-        return cls(layers, (low, high), "softmax" if "softmax" in arrays else "relu")
+        return MLPFunction(layers, (low, high), "softmax" if "softmax" in arrays else "relu")
 
 
 @dataclass(frozen=True)
@@ -94,28 +89,24 @@ class MLPClass:
         layer = weight, np.zeros(self.actions, np.float32)
         return MLPFunction((layer,), self.value_range, self.activation)
 
-    def fit(self, problem: Regression, start: MLPFunction, rng: np.random.Generator) -> MLPFunction:
+    def fit(self, problem: Regression) -> MLPFunction:
         """Descend the weighted squared error.
 
         Rows are drawn in proportion to their weight, which makes the plain loss of a minibatch an
         unbiased estimate of the weighted one.
         """
+        rng, start = problem.streams.generator(), problem.start
+        sizes = self.observation_dimension, self.hidden, self.actions
         with torch_seed(int(rng.integers(2**31))):
-            network = Ensemble(
-                1,
-                self.observation_dimension,
-                self.hidden,
-                self.actions,
-                activation=self.activation,
-            )
-        if start.layers[-1][0].any():
+            network = Ensemble(1, *sizes, activation=self.activation)
+        if isinstance(start, MLPFunction) and start.layers[-1][0].any():
             with torch.no_grad():
                 for i, (weight, bias) in enumerate(start.layers):
                     network.weights[i].copy_(torch.tensor(weight))
                     network.biases[i].copy_(torch.tensor(bias))
         # A copy, because logged observations are read-only and torch insists on writable memory.
-        inputs = torch.tensor(problem.observation, dtype=torch.float32).flatten(start_dim=1)
-        action = torch.as_tensor(problem.action, dtype=torch.int64)
+        inputs = torch.tensor(problem.rows.observation, dtype=torch.float32).flatten(start_dim=1)
+        action = torch.as_tensor(problem.rows.action, dtype=torch.int64)
         target = torch.as_tensor(problem.target, dtype=torch.float32)
         cumulative = np.cumsum(problem.weight)
         cumulative /= cumulative[-1]

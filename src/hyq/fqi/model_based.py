@@ -12,12 +12,13 @@ is a plan: `HyQ(TabularModel(5, 3), HyQConfig(collection="q-type"))`. What a pla
 next state is kept inside `value_range`, [0, V_max], whatever the model says.
 """
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 
 from hyq.core.settings import check_positive
-from hyq.core.types import FloatArray, Transitions
+from hyq.core.types import Array, FloatArray, Transitions
 from hyq.fqi.classes import Regression
 from hyq.fqi.linear import LinearFunction
 from hyq.fqi.tabular import TabularFunction
@@ -42,21 +43,20 @@ class TabularModel:
         """Return P_h (S, A, S), less the weight of terminations, and r_h (S, A)."""
         shape = (self.states, self.actions, self.states)
         indices = (rows.observation, rows.action, rows.next_observation)
-        pair = np.ravel_multi_index(indices[:2], shape[:2])
-        triple = np.ravel_multi_index(indices, shape)
-        pairs, triples = self.states * self.actions, self.states * self.actions * self.states
-        mass = np.bincount(pair, weight, pairs).reshape(*shape[:2], 1)
-        paid = np.bincount(pair, weight * rows.reward, pairs).reshape(mass.shape)
-        continuing = np.bincount(triple, weight * rows.discount, triples).reshape(shape)
-        seen = mass > 0
-        reward = np.divide(paid, mass, out=np.zeros(mass.shape), where=seen)
-        return np.divide(continuing, mass, out=np.zeros(shape), where=seen), reward[..., 0]
 
-    def fit(
-        self, problem: Regression, start: TabularFunction, rng: np.random.Generator
-    ) -> TabularFunction:
+        def total(axes: int, weight: FloatArray) -> Array:
+            """Add weights up over cells of the first axes."""
+            cell = np.ravel_multi_index(indices[:axes], shape[:axes])
+            return np.bincount(cell, weight, math.prod(shape[:axes])).reshape(shape[:axes])
+
+        mass = total(2, weight)
+        mass = np.where(mass > 0, mass, 1.0)
+        transition = total(3, weight * rows.discount) / mass[..., None]
+        return transition, total(2, weight * rows.reward) / mass
+
+    def fit(self, problem: Regression) -> TabularFunction:
         """Back values up exactly through the fitted tables."""
-        transition, reward = self.identify(*problem.data)
+        transition, reward = self.identify(problem.rows, problem.weight)
         if problem.next_function is not None:
             reward = reward + transition @ problem.next_function.best(np.arange(self.states))
         return TabularFunction(np.clip(reward, *self.value_range))
@@ -88,13 +88,11 @@ class LinearModel:
         measure = np.linalg.solve(gram, weighted.T)
         return measure * rows.discount, measure @ rows.reward
 
-    def fit(
-        self, problem: Regression, start: LinearFunction, rng: np.random.Generator
-    ) -> LinearFunction:
+    def fit(self, problem: Regression) -> LinearFunction:
         """Return the weights theta_h + mu_h V_{h+1}, V kept in range."""
-        rows, weight = problem.data
-        measure, reward = self.identify(rows, weight)
+        measure, reward = self.identify(problem.rows, problem.weight)
         if problem.next_function is None:
             return LinearFunction(reward)
-        value = np.clip(problem.next_function.best(rows.next_observation), *self.value_range)
+        v_t = problem.next_function.best(problem.rows.next_observation)
+        value = np.clip(v_t, *self.value_range)
         return LinearFunction(reward + measure @ value)

@@ -23,7 +23,7 @@ from hyq.data.dataset import Dataset
 from hyq.data.mix import mixing_weights
 from hyq.data.online import Batch, OnlineStore
 from hyq.ensembles import Activation, Ensemble
-from hyq.fqi.base import Snapshot, Step
+from hyq.fqi.base import State, Step
 from hyq.fqi.classes import GreedyPolicy, num_actions
 from hyq.fqi.mlp import MLPFunction, member_functions
 from hyq.fqi.rollout import VectorEnv
@@ -55,28 +55,6 @@ class NetworkConfig:
     def rows(self, members: int) -> int:
         """Return the rows that each of so many networks gets in a gradient step."""
         return -(-self.batch_size // members)
-
-
-@dataclass(frozen=True)
-class NetworkState:
-    """Everything the next iteration depends on."""
-
-    arrays: Mapping[str, Array]
-    """Networks, optimiser and counters."""
-    online: OnlineStore
-    appended: Mapping[str, Array]
-    """What the newest iteration collected."""
-
-    def snapshot(self) -> Snapshot:
-        """Keep networks, optimiser and counters; append what was collected."""
-        return Snapshot(self.arrays, self.appended)
-
-    @classmethod
-    def restore(
-        cls, replaced: Mapping[str, Array], appended: Sequence[Mapping[str, Array]]
-    ) -> "NetworkState":
-        """Undo `snapshot`."""
-        return cls(replaced, OnlineStore.rebuild(p for p in appended if len(p["counts"])), {})
 
 
 class StepNetworks(nn.Module):
@@ -160,15 +138,8 @@ class Minibatch:
         """Convert rows: floats to single precision, observations to vectors."""
         columns = [torch.as_tensor(column) for column in (*vars(rows).values(), weight)]
         seen, action, reward, discount, after, share = columns
-        return cls(
-            seen.float().flatten(2),
-            action.long(),
-            reward.float(),
-            discount.float(),
-            after.float().flatten(2),
-            share.float(),
-            logged,
-        )
+        before = seen.float().flatten(2), action.long(), reward.float(), discount.float()
+        return cls(*before, after.float().flatten(2), share.float(), logged)
 
 
 @dataclass(frozen=True, eq=False)
@@ -214,8 +185,8 @@ def draw_mixed(
 Loss = Callable[[StepNetworks, Minibatch], tuple[Tensor, Mapping[str, Tensor]]]
 """What to descend, summed over networks, and terms to report: the mean of each over an iteration,
 of a `..._residual` the root of it. An empty term is not reported."""
-Collect = Callable[[Sequence[MLPFunction], int], tuple[Batch, int] | None]
-"""Acts with f_0, ..., f_{H-1} in an iteration, or returns None where it is too early."""
+Collect = Callable[[Sequence[MLPFunction], int], tuple[Batch, int]]
+"""Acts with f_0, ..., f_{H-1} in an iteration; returns what happened, and the steps it cost."""
 
 
 def learn(
@@ -223,15 +194,16 @@ def learn(
     env: VectorEnv,
     offline: Dataset,
     streams: Streams,
-    state: NetworkState | None,
+    state: State | None,
     loss: Loss,
     *,
     tau: float = 0.0,
     falling: bool = False,
     collect: Collect | None = None,
+    first_collected: int = 0,
     offline_share: float = 1.0,
-) -> Iterator[Step[NetworkState]]:
-    """Alternate between collecting, for methods that do, and gradient steps.
+) -> Iterator[Step]:
+    """Alternate between collecting, from an iteration on, and gradient steps.
 
     The target network moves by `tau` at each; a `falling` learning rate ends the run at zero.
     """
@@ -250,17 +222,12 @@ def learn(
     begin, samples, online = 0, 0, OnlineStore()
     if state is not None:
         networks.restore(state.arrays)
-        begin, samples = int(state.arrays["iteration"]), int(state.arrays["online_steps"])
-        online = state.online
+        online, (begin, samples) = state.online, state.counts
     for t in range(begin, config.iterations):
         started = time.perf_counter()
-        appended: Mapping[str, Array] = {}
-        if collect is not None:
-            found = collect(networks.functions(data.horizon), t)
-            appended = {"counts": np.zeros(0, np.int64)}
-            if found is not None:
-                online, samples = online + found[0], samples + found[1]
-                appended = online.newest()
+        if collect is not None and t >= first_collected:
+            batch, used = collect(networks.functions(data.horizon), t)
+            online, samples = online + batch, samples + used
         collected = time.perf_counter()
         rng, terms = streams.generator("minibatches", t), []
         sources = [logged, *_online_source(online, data.horizon, members)]
@@ -268,15 +235,13 @@ def learn(
             if falling:
                 left = 1.0 - number / (config.iterations * config.updates)
                 networks.optimizer.param_groups[0]["lr"] = config.learning_rate * left
-            batch = draw_mixed(sources, config.rows(members), offline_share, rng)
-            total, reported = loss(networks, batch)
+            mixed = draw_mixed(sources, config.rows(members), offline_share, rng)
+            total, reported = loss(networks, mixed)
             networks.descend(total, tau)
             terms.append({n: term.mean().item() for n, term in reported.items() if term.numel()})
         means = {name: float(np.mean([one[name] for one in terms])) for name in terms[0]}
         yield Step(
-            state=NetworkState(
-                networks.arrays(iteration=t + 1, online_steps=samples), online, appended
-            ),
+            State(networks.arrays(iteration=t + 1, online_steps=samples), online),
             iteration=t + 1,
             online_steps=samples,
             policy=GreedyPolicy(networks.functions(data.horizon)),

@@ -1,5 +1,6 @@
 """The class of all functions of finitely many states and actions."""
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -31,15 +32,11 @@ class TabularClass:
         """Return the zero table."""
         return TabularFunction(np.zeros((self.states, self.actions)))
 
-    def fit(
-        self, problem: Regression, start: TabularFunction, rng: np.random.Generator
-    ) -> TabularFunction:
+    def fit(self, problem: Regression) -> TabularFunction:
         """Average the targets of each cell; a cell without data is zero (minimum norm)."""
-        cell = np.ravel_multi_index(
-            (problem.observation, problem.action), (self.states, self.actions)
-        )
-        cells = self.states * self.actions
-        mass = np.bincount(cell, problem.weight, cells)
-        total = np.bincount(cell, problem.weight * problem.target, cells)
-        mean = np.divide(total, mass, out=np.zeros(cells), where=mass > 0)
-        return TabularFunction(mean.reshape(self.states, self.actions))
+        shape = self.states, self.actions
+        cell = np.ravel_multi_index((problem.rows.observation, problem.rows.action), shape)
+        mass = np.bincount(cell, problem.weight, math.prod(shape))
+        total = np.bincount(cell, problem.weight * problem.target, math.prod(shape))
+        mean = np.divide(total, mass, out=np.zeros(mass.shape), where=mass > 0)
+        return TabularFunction(mean.reshape(shape))

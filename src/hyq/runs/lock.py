@@ -10,7 +10,9 @@ import numpy as np
 from hyq.core.files import raising_damage
 from hyq.core.seeding import Streams
 from hyq.data.dataset import Dataset
-from hyq.envs.combination_lock import BAD, CombinationLockVector, lock_parameters
+from hyq.data.online import OnlineStore
+from hyq.envs.combination_lock import BAD, CombinationLockVector
+from hyq.fqi.base import State
 from hyq.fqi.rollout import Policy, lockstep
 from hyq.runs.checkpoint import Checkpoint, after_loading
 from hyq.runs.lock_algorithms import build
@@ -55,7 +57,7 @@ def _run(
     spec: LockRun, dataset: Dataset, directory: RunDirectory, began: float
 ) -> Iterator[Progress]:
     algorithm = build(spec)
-    env = CombinationLockVector(spec.m_on, **lock_parameters(spec.lock))
+    env = CombinationLockVector(spec.m_on, **vars(spec.lock))
     enough = SOLVED_SHARE * spec.lock.optimal_return
     with directory.only_writer():
         checkpoint = Checkpoint(directory.checkpoint)
@@ -63,7 +65,8 @@ def _run(
         if (found := checkpoint.load()) is not None:
             replaced, about, additions = found
             with raising_damage(checkpoint.path):
-                saved, earlier = algorithm.restore(replaced, additions), float(about["elapsed"])
+                saved = State(replaced, OnlineStore.rebuild(additions))
+                earlier = float(about["elapsed"])
                 directory.check_recorded(int(about["iteration"]))
         steps = algorithm.run(env, dataset, Streams(spec.seed), saved)
         for step in after_loading(steps, checkpoint.path) if saved else steps:
@@ -84,7 +87,6 @@ def _run(
             directory.append(row)
             elapsed = earlier + time.perf_counter() - began
             spent = step.iteration == spec.iterations or step.online_steps >= spec.online_budget
-            snapshot = step.state.snapshot()
             summary: dict[str, Any] | None = None
             if solved or spent:
                 summary = {
@@ -99,13 +101,12 @@ def _run(
                     "iterations": step.iteration,
                     **{name: getattr(spec, name) for name in NAMED},
                 }
-                directory.finish(summary, snapshot)
+                directory.finish(summary, step.state.arrays)
             else:
-                checkpoint.save(
-                    snapshot.replaced,
-                    {"elapsed": elapsed, "iteration": step.iteration},
-                    snapshot.appended,
-                )
+                about = {"elapsed": elapsed, "iteration": step.iteration}
+                online = step.state.online
+                collected = len(online.batches) > len(checkpoint.parts)
+                checkpoint.save(step.state.arrays, about, online.newest() if collected else {})
             yield Progress(row, summary)
             if summary:
                 return
@@ -119,7 +120,7 @@ def evaluate(
     Episodes are other ones for every stream of random numbers. The name of the stream stays as it
     is: recorded results were made with it.
     """
-    env = CombinationLockVector(episodes, **lock_parameters(spec.lock))
+    env = CombinationLockVector(episodes, **vars(spec.lock))
     seed = Streams(spec.seed).integer(stream, episodes, iteration)
     total, depth = np.zeros(episodes), np.zeros(episodes)
     for rows, envs in lockstep(env, policy, spec.horizon, seed):

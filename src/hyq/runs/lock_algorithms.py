@@ -11,7 +11,7 @@ from hyq.fqi.base import Algorithm
 from hyq.fqi.bc import BC, BCConfig
 from hyq.fqi.block import BlockClass
 from hyq.fqi.briee import BRIEE, BRIEEConfig
-from hyq.fqi.classes import FunctionClass
+from hyq.fqi.classes import FunctionClass, ValueFunction
 from hyq.fqi.cql import CQL, CQLConfig
 from hyq.fqi.dqfd import DQfD, DQfDConfig
 from hyq.fqi.hyq_fqi import HyQ, HyQConfig
@@ -19,17 +19,17 @@ from hyq.fqi.mlp import MLPClass
 from hyq.runs.lock_spec import LockRun
 
 
-def build(spec: LockRun) -> Algorithm[Any]:
+def build(spec: LockRun) -> Algorithm:
     """Make the algorithm a spec names."""
     if spec.algorithm not in LOCK_ALGORITHMS:
         raise HyqError(f"no algorithm {spec.algorithm!r}: choose from {', '.join(LOCK_ALGORITHMS)}")
     return LOCK_ALGORITHMS[spec.algorithm](spec)
 
 
-def hyq(spec: LockRun, **changes: Any) -> HyQ[Any]:
+def hyq(spec: LockRun, **changes: Any) -> HyQ:
     """V-type Hy-Q, the paper's algorithm: offline and online data in every regression."""
     width, v_max = spec.lock.observation_dim, spec.lock.max_return
-    family: FunctionClass[Any] = BlockClass(width, spec.actions, v_max=v_max)
+    family: FunctionClass[ValueFunction] = BlockClass(width, spec.actions, v_max=v_max)
     if spec.emission == "nonlinear":  # which no linear encoder undoes
         family = MLPClass(width, spec.actions, value_range=(0.0, v_max))
     settings = {
@@ -40,7 +40,7 @@ def hyq(spec: LockRun, **changes: Any) -> HyQ[Any]:
     return HyQ(family, HyQConfig(**{**settings, **changes}))
 
 
-def hyq_adam(spec: LockRun) -> HyQ[Any]:
+def hyq_adam(spec: LockRun) -> HyQ:
     """Hy-Q with the paper's own optimiser, minibatch Adam, for the same functions."""
     exact = hyq(spec)
     family = MLPClass(
@@ -56,17 +56,17 @@ def hyq_adam(spec: LockRun) -> HyQ[Any]:
     return replace(exact, family=family)
 
 
-def offline_fqi(spec: LockRun) -> HyQ[Any]:
+def offline_fqi(spec: LockRun) -> HyQ:
     """Fitted Q-iteration on the offline data alone."""
     return hyq(spec, collection="none", offline_share=1.0)
 
 
-def online_only(spec: LockRun) -> HyQ[Any]:
+def online_only(spec: LockRun) -> HyQ:
     """Hy-Q without its offline data: what greedy exploration finds by itself."""
     return hyq(spec, offline_share=0.0)
 
 
-def warm_start(spec: LockRun) -> HyQ[Any]:
+def warm_start(spec: LockRun) -> HyQ:
     """Learn offline once, then from online data only: the forgetting the paper warns of."""
     return hyq(spec, offline_share=PiecewiseLinear(((0.0, 1.0), (1.0, 0.0))))
 
@@ -119,7 +119,7 @@ def briee(spec: LockRun) -> BRIEE:
     return BRIEE(BRIEEConfig(spec.iterations, alpha=alpha, v_max=spec.lock.max_return))
 
 
-LOCK_ALGORITHMS: dict[str, Callable[[LockRun], Algorithm[Any]]] = {
+LOCK_ALGORITHMS: dict[str, Callable[[LockRun], Algorithm]] = {
     "hyq": hyq,
     "offline-fqi": offline_fqi,
     "online-only": online_only,

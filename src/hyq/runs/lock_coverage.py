@@ -18,7 +18,7 @@ from hyq.coverage.check import check_all
 from hyq.coverage.policy import load_policy, save_policy
 from hyq.coverage.steps import play_in
 from hyq.data.dataset import Dataset
-from hyq.envs.combination_lock import LATENTS, CombinationLockVector, LockSpec, lock_parameters
+from hyq.envs.combination_lock import LATENTS, CombinationLockVector, LockSpec
 from hyq.experts.lock import lock_dataset, lock_provenance
 from hyq.fqi.block import BlockFunction
 from hyq.fqi.rollout import lockstep
@@ -34,7 +34,7 @@ PLAYED = 500
 def random_episodes(spec: LockSpec, size: int, seed: int) -> Dataset:
     """Log episodes of uniformly random actions, `size` transitions in all."""
     streams = Streams(seed)
-    env = CombinationLockVector(size // spec.horizon, **lock_parameters(spec))
+    env = CombinationLockVector(size // spec.horizon, **vars(spec))
     rng = streams.generator("random-episodes")
     parts = [
         rows
@@ -52,9 +52,7 @@ def random_episodes(spec: LockSpec, size: int, seed: int) -> Dataset:
 
 def optimal_policy(spec: LockSpec) -> list[BlockFunction]:
     """Return the optimal policy as block functions, with the encoder that undoes the rotation."""
-    env = CombinationLockVector(
-        LATENTS, **lock_parameters(LockSpec(**{**vars(spec), "noise": 0.0}))
-    )
+    env = CombinationLockVector(LATENTS, **vars(LockSpec(**{**vars(spec), "noise": 0.0})))
     code = np.array([env.place(np.arange(LATENTS), h) for h in range(spec.horizon)])
     good = spec.good_actions()
     functions = []

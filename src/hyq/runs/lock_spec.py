@@ -14,7 +14,6 @@ from hyq.envs.combination_lock import (
     CombinationLockVector,
     Emission,
     LockSpec,
-    lock_parameters,
 )
 from hyq.experts.lock import LockData, lock_dataset, lock_provenance
 from hyq.runs.spec import as_file_name, changed_fields
@@ -133,7 +132,7 @@ class LockRun:
             )
         dataset = Dataset.load(Path(self.data))
         same_provenance(dataset, lock_provenance(self.lock))
-        env = CombinationLockVector(1, **lock_parameters(self.lock))
+        env = CombinationLockVector(1, **vars(self.lock))
         check_fits(dataset, env.single_observation_space, env.single_action_space)
         steps = dataset.by_step().horizon
         if steps != self.horizon:

@@ -39,8 +39,8 @@ from hyq.core.files import (
     write_json,
 )
 from hyq.core.settings import decode_value
+from hyq.core.types import Array
 from hyq.data.dataset import Dataset
-from hyq.fqi.base import Snapshot
 from hyq.runs.lock_spec import LockRun
 from hyq.runs.spec import RunSpec
 
@@ -148,10 +148,12 @@ class RunDirectory:
         """Whether the last state stays on disk, so that the run can be made longer."""
         return bool(self.manifest.get("keep_checkpoint"))
 
-    def finish(self, summary: Mapping[str, Any], learned: Snapshot | None = None) -> None:
+    def finish(
+        self, summary: Mapping[str, Any], learned: Mapping[str, Array] | None = None
+    ) -> None:
         """Write what was learned and then the result, after which no run needs its checkpoint."""
         if learned is not None:
-            save_arrays(self.path / "final.safetensors", learned.replaced)
+            save_arrays(self.path / "final.safetensors", learned)
         write_json(self.path / "summary.json", {**summary, HEAD: self._records.read()[1]})
         if not self.keeps_checkpoint:
             shutil.rmtree(self.checkpoint, ignore_errors=True)

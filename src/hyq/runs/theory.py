@@ -12,11 +12,11 @@ that. The linear functions have weights in [0, H - h]^d, written as w in [0, 1]^
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import numpy as np
 from scipy.optimize import lsq_linear
@@ -28,9 +28,10 @@ from hyq.data.dataset import Dataset
 from hyq.data.online import OnlineStore
 from hyq.envs.combination_lock import LockSpec
 from hyq.envs.linear import LinearMDP
-from hyq.envs.tabular import RowSampler, TabularEnv
-from hyq.fqi.classes import FunctionClass, Regression
-from hyq.fqi.hyq_fqi import HyQ, HyQConfig, HyQState, fitted_q_iteration
+from hyq.envs.tabular import TabularEnv, draw_index
+from hyq.fqi.base import State
+from hyq.fqi.classes import FunctionClass, Regression, ValueFunction
+from hyq.fqi.hyq_fqi import HyQ, HyQConfig, fitted_q_iteration
 from hyq.fqi.linear import LinearClass, LinearFunction
 from hyq.fqi.tabular import TabularClass
 from hyq.runs.records import RunDirectory
@@ -49,7 +50,7 @@ class Problem:
     """An MDP with a complete function class, for which the corrected Theorem 1 holds."""
 
     mdp: FiniteMDP
-    family: FunctionClass[Any]
+    family: FunctionClass[ValueFunction]
     observe: Callable[[int, IntArray], Array]
     """What the agent sees of states at a step."""
     transfer: Callable[[FloatArray, FloatArray], float]
@@ -119,11 +120,9 @@ class Measured:
 class BoxClass(LinearClass):
     """Linear functions with all weights in [0, 1]."""
 
-    def fit(
-        self, problem: Regression, start: LinearFunction, rng: np.random.Generator
-    ) -> LinearFunction:
+    def fit(self, problem: Regression) -> LinearFunction:
         """Solve the least squares over the box exactly, on the triangle that QR leaves of it."""
-        features = problem.observation[np.arange(len(problem.target)), problem.action]
+        features = problem.rows.observation[np.arange(len(problem.target)), problem.rows.action]
         rows = np.column_stack([features, problem.target]) * np.sqrt(problem.weight)[:, None]
         triangle = np.asarray(np.linalg.qr(rows, mode="r"))
         found = lsq_linear(
@@ -188,13 +187,11 @@ def offline_data(
     problem: Problem, nu: FloatArray, samples: int, rng: np.random.Generator
 ) -> Dataset:
     """Draw `samples` i.i.d. transitions of every step from nu_h."""
-    mdp, sampler = problem.mdp, RowSampler(problem.mdp)
-    parts = []
+    mdp, parts = problem.mdp, []
     for h in range(mdp.horizon):
         cell = rng.choice(nu[h].size, size=samples, p=nu[h].ravel() / nu[h].sum())
         state, action = np.divmod(cell, mdp.actions)
-        steps = np.full(samples, h)
-        next_state = sampler.next_state(rng, steps, state, action)
+        next_state = draw_index(mdp.transition[h, state, action], rng)
         reward = mdp.reward[h, state, action]
         if problem.bernoulli:
             reward = (rng.random(samples) < reward).astype(np.float64)
@@ -248,15 +245,15 @@ def _values(problem: Problem, case: Case, offline: Dataset, streams: Streams) ->
         value_range=(0.0, problem.v_max),
     )
     horizon = problem.mdp.horizon
-    functions = (problem.family.zero(),) * horizon
+    functions: Sequence[ValueFunction] = (problem.family.zero(),) * horizon
     if case.use == "warm start":
-        functions, _ = fitted_q_iteration(
+        functions, *_ = fitted_q_iteration(
             offline.by_step(), OnlineStore(), problem.family, config, functions, streams, 1.0
         )
     known: dict[bytes, float] = {}
     states = np.arange(problem.mdp.states)
 
-    def value(of: tuple[Any, ...]) -> float:
+    def value(of: Sequence[ValueFunction]) -> float:
         actions = np.array([f.greedy(problem.observe(h, states)) for h, f in enumerate(of)])
         key = actions.tobytes()
         if key not in known:
@@ -265,12 +262,12 @@ def _values(problem: Problem, case: Case, offline: Dataset, streams: Streams) ->
 
     yield value(functions)
     algorithm, env = HyQ(problem.family, config), _ProblemEnv(problem)
-    state = HyQState(0, functions, OnlineStore(), 0)
-    while state.iteration + 1 < case.iterations:
+    state = State.of(functions)
+    while state.counts[0] + 1 < case.iterations:
         for step in algorithm.run(env, offline, streams, state):
-            yield value(step.state.functions)
+            yield value(step.policy.functions)
             state = step.state
-            if state.iteration % _SEGMENT == 0:
+            if step.iteration % _SEGMENT == 0:
                 break
         batch = tuple(Transitions.concatenate(state.online.at(h)) for h in range(horizon))
         state = replace(state, online=OnlineStore((batch,)))

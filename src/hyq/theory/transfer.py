@@ -223,18 +223,6 @@ def finite_transfer(
     return max((n / math.sqrt(d) for n, d in corners if n > 0 and d > _ZERO), default=0.0)
 
 
-def joint_transfer(residuals: FloatArray, occupancy: FloatArray, nu: FloatArray) -> float:
-    """C_pi of a joint class by trying every function; `residuals` has shape (K, H, S, A)."""
-    check_pair(occupancy, nu)
-    numerator = np.einsum("hsa,khsa->k", occupancy, residuals)
-    cost = np.einsum("hsa,khsa->k", nu, residuals**2)
-    if np.any((cost <= _ZERO) & (numerator > math.sqrt(_ZERO))):
-        return math.inf
-    counts = (numerator > 0) & (cost > _ZERO)
-    ratios = numerator[counts] / np.sqrt(cost[counts])
-    return float(ratios.max(initial=0.0))
-
-
 def check_pair(occupancy: FloatArray, nu: FloatArray) -> None:
     """Raise unless both are distributions over (s, a) at the same steps."""
     if occupancy.shape != nu.shape or occupancy.ndim != 3:
