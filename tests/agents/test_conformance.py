@@ -860,7 +860,7 @@ def test_settings_of_an_algorithm_that_cannot_run_raise(
 
 
 def test_names_that_do_not_exist_raise() -> None:
-    with pytest.raises(HyqError, match="no algorithm 'sarsa': choose from hyq, hyq.cql, dqn"):
+    with pytest.raises(HyqError, match=r"no algorithm 'sarsa': choose from hyq, hyq\+cql, dqn"):
         configure("sarsa")
     with pytest.raises(HyqError, match="'dqfd' is not for continuous actions: choose from hyq"):
         configure("dqfd", actions="continuous")
