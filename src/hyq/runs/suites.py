@@ -28,7 +28,6 @@ offline-dqn "offline"."""
 
 FRESH_SEEDS = range(100, 105)
 """Seeds that no setting was ever tuned on."""
-SLOWEST_FIRST = ("online-only", "cql", "dqfd")
 
 
 @dataclass(frozen=True)
@@ -71,9 +70,7 @@ def lock_suite(preset: Preset) -> Suite:
                 lock_baseline(on, "dqfd", online_budget=budget),
             ]
     # The longest first, so that all cores end together.
-    runs.sort(
-        key=lambda run: SLOWEST_FIRST.index(run.algorithm) if run.algorithm in SLOWEST_FIRST else 9
-    )
+    runs.sort(key=lambda run: ("online-only", "cql", "dqfd", run.algorithm).index(run.algorithm))
     return Suite("lock", f"The combination lock, H = {base.horizon}", tuple(runs))
 
 
@@ -160,7 +157,7 @@ def baseline(hybrid: RunSpec, algorithm: str, **settings: Any) -> RunSpec:
         online = whole["online_steps"] * whole["updates_per_step"] // whole["update_every"]
         kept["updates"] = whole["pretraining"] + online
     about = find_algorithm(algorithm, hybrid.actions)
-    data = hybrid.data if about.uses_data or about.scales_by_data else None
+    data = hybrid.data if about.takes_data else None
     return replace(hybrid, algorithm=algorithm, data=data, settings={**kept, **settings})
 
 
@@ -380,4 +377,9 @@ SUITES: dict[str, Callable[[Preset], Suite]] = {
     "continuous": continuous_suite,
     "montezuma-tuning": montezuma_tuning_suite,
 }
-"""Every suite by name."""
+"""Suites by name."""
+SUITES_BY_STEPS: dict[str, tuple[Callable[[int], Suite], int]] = {
+    "montezuma": (montezuma_suite, 3_000_000),
+    "ablations": (ablation_suite, 300_000),
+}
+"""Suites whose runs take as many steps as is asked for, and how many those usually are."""

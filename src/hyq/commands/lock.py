@@ -1,37 +1,29 @@
-"""Making datasets, and exporting those of Montezuma's Revenge."""
+"""The subcommands for the paper's combination lock: its data, and runs on it."""
 
 from pathlib import Path
-from typing import Annotated
 
-import gymnasium as gym
-import numpy as np
 import tyro
 
 from hyq.commands.data import data_show
-from hyq.commands.watch import progress_bar
+from hyq.commands.report import report
+from hyq.commands.watch import watch
 from hyq.core.files import check_free
-from hyq.core.terminal import Terminal
-from hyq.data.minari import export_minari
+from hyq.core.terminal import Terminal, progress_bar
 from hyq.envs.combination_lock import Emission, LockSpec
-from hyq.envs.montezuma import SIDE
 from hyq.experts.lock import LockData, lock_dataset
-from hyq.experts.montezuma_data import load
-from hyq.runs.named_data import make_scripted
-
-console = Terminal()
+from hyq.runs import lock
+from hyq.runs.lock_spec import LockRun
 
 
-def data_make(name: Annotated[str, tyro.conf.Positional], *, out: Path, seed: int = 0) -> None:
-    """Record one of the scripted datasets of 'hyq data list' on disk, from a seed.
+def run_lock(spec: tyro.conf.OmitArgPrefixes[LockRun], *, out: Path) -> None:
+    """Train V-type Hy-Q, or a baseline, on the combination lock.
 
     Args:
-        name: Name of the dataset, such as mountaincar/half: its problem and its random share.
-        out: New directory for the dataset.
-        seed: Chooses the episodes; the same seed gives the same data, to the bit.
+        spec: What to run.
+        out: New directory for the records, the learning curve and the checkpoints.
     """
-    check_free(out)  # before the data is made, which takes a while
-    make_scripted(name, seed).save(out)
-    data_show(out)
+    watch(lock.start(spec, out), Terminal())
+    report(out, figure=out / "curve.png")
 
 
 def data_make_lock(
@@ -65,15 +57,3 @@ def data_make_lock(
     with progress_bar(f"optimal {kind} data", horizon) as update:
         lock_dataset(spec, kind, size, seed, lambda h: update(h + 1)).save(out)
     data_show(out)
-
-
-def data_export_montezuma(name: str, *, dataset_id: str) -> None:
-    """Export one of the shipped datasets to Minari, without loss.
-
-    Args:
-        name: Such as montezuma/hard: see 'hyq data list'.
-        dataset_id: Its name in Minari, such as hyq/montezuma-hard-v0.
-    """
-    images = gym.spaces.Box(0, 255, (SIDE, SIDE), np.uint8)
-    export_minari(load(name), dataset_id, images, gym.spaces.Discrete(18))
-    console.print(f"exported: minari.load_dataset({dataset_id!r})")
