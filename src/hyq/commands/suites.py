@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import tyro
 
@@ -46,20 +46,7 @@ Options = tyro.conf.OmitArgPrefixes[Launch]
 
 
 def reproduce(
-    suite: Annotated[
-        Literal[
-            "start",
-            "lock",
-            "briee",
-            "deep",
-            "coverage",
-            "continuous",
-            "montezuma-tuning",
-            "montezuma",
-            "ablations",
-        ],
-        tyro.conf.Positional,
-    ],
+    suite: Annotated[str, tyro.conf.Positional],
     how: Options,
     *,
     preset: Preset = "full",
@@ -86,6 +73,8 @@ def reproduce(
         check_idle(suite, preset=preset if preset == "quick" else None)
         make, usual = SUITES_BY_STEPS[suite]
         _run_suite(make(usual if online_steps is None else online_steps), suite, how)
+    elif suite not in SUITES:
+        raise HyqError(f"no suite {suite!r}: choose from {', '.join([*SUITES, *SUITES_BY_STEPS])}")
     else:
         check_idle(suite, online_steps=online_steps)
         _run_suite(SUITES[suite](preset), f"{suite}-{preset}", how)
