@@ -179,23 +179,18 @@ class Algorithm:
         return tuple(group for group, used in parts.items() if used)
 
 
+_q_learning = partial(Algorithm, agent=HyQ, config=HyQConfig)
 _DISCRETE: dict[str, Algorithm] = {
-    "hyq": Algorithm(
-        "Hy-Q: Q-learning on offline data and its own experience together", HyQ, HyQConfig
-    ),
-    "hyq+cql": Algorithm(
+    "hyq": _q_learning("Hy-Q: Q-learning on offline data and its own experience together"),
+    "hyq+cql": _q_learning(
         "Hy-Q with CQL's penalty on offline rows, which wanes over a million steps",
-        HyQ,
-        HyQConfig,
         defaults={"cql_weight": "0:1, 1e6:0"},
     ),
-    "dqn": Algorithm(
+    "dqn": _q_learning(
         "Q-learning without offline data, which may be given to scale its inputs by",
-        HyQ,
-        HyQConfig,
         uses_data=False,
     ),
-    "offline-dqn": Algorithm("Q-learning on offline data alone", HyQ, HyQConfig, acts=False),
+    "offline-dqn": _q_learning("Q-learning on offline data alone", acts=False),
     "dqfd": Algorithm(
         "deep Q-learning from demonstrations: the data is taken for an expert's",
         HyQ,
@@ -254,16 +249,13 @@ CPU_CONTINUOUS: dict[str, Any] = {
 of rewards, and two updates a step."""
 
 
+_actor_critic = partial(Algorithm, agent=HySAC, config=HySACConfig)
 _CONTINUOUS: dict[str, Algorithm] = {
-    "hyq": Algorithm(
-        "Hy-SAC: soft actor-critic on offline data and its own experience together",
-        HySAC,
-        HySACConfig,
+    "hyq": _actor_critic(
+        "Hy-SAC: soft actor-critic on offline data and its own experience together"
     ),
-    "sac": Algorithm(
+    "sac": _actor_critic(
         "soft actor-critic without offline data, which may be given to scale its inputs by",
-        HySAC,
-        HySACConfig,
         uses_data=False,
         defaults={"random_steps": 1000, "learning_starts": 1000},
     ),
