@@ -46,8 +46,6 @@ SUBCOMMANDS = {
     "evaluate": "hyq.commands.evaluate:evaluate",
 }
 """Where each subcommand's function is. A longer one stands before one that it begins with."""
-DEPENDENT = ("train",)
-"""Subcommands whose options depend on the words given: their function makes the command."""
 
 
 def main(arguments: list[str] | None = None) -> int:  # noqa: PLR0911 - an ending a kind of error
@@ -116,7 +114,7 @@ def _parsed(subcommand: str, words: list[str]) -> Callable[[], Any]:
     """Bind a subcommand's arguments, or say in one line what is wrong with them."""
     home, name = SUBCOMMANDS[subcommand].split(":")
     function = getattr(import_module(home), name)
-    if subcommand in DEPENDENT:
+    if subcommand == "train":  # its options depend on the words given: the function makes it
         function = function(words)
 
     @wraps(function)
