@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from hyq.cli import SUBCOMMANDS, main, summary
-from hyq.commands import data_make
+from hyq.commands import lock
 from hyq.data.dataset import Dataset
 
 QUICK = ["--horizon", "6", "--offline-samples", "6000"]
@@ -120,7 +120,7 @@ def test_run_report_and_data_go_together(
         ([*CART_POLE, "--algorithm", "dqn", "--device", "gpu"], "no device 'gpu'"),
         ([*CART_POLE, "--algorithm", "rnd", "--device", "gpu"], "no device 'gpu'"),
         ([*CART_POLE, "--algorithm", "dqn", "--env-parameters", '{"bogus": 1}'], "'bogus'"),
-        ([*CART_POLE, "--env-parameters", "[1]"], "env_parameters must be a JSON object"),
+        ([*CART_POLE, "--env-parameters", "[1]"], "parameters are given as a JSON object"),
         ([*CART_POLE, "--algorithm", "sarsa"], "no algorithm 'sarsa'"),
         (["data", "make", "lock", "--kind", "best"], "best"),
         (["data", "make", "lock", "--kind", "occupancy", "--size", "5"], "at least 100"),
@@ -182,7 +182,7 @@ print("torch" in sys.modules)
 def test_data_is_not_made_for_a_place_that_is_taken(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(data_make, "lock_dataset", lambda *_: pytest.fail("data was made"))
+    monkeypatch.setattr(lock, "lock_dataset", lambda *_: pytest.fail("data was made"))
     words = ["data", "make", "lock", "--kind", "occupancy", "--out", str(tmp_path)]
     assert "exists already" in complaint(words, capsys)
 

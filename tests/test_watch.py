@@ -7,7 +7,8 @@ from typing import Any
 from rich.console import Console
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from hyq.commands.watch import HYBRID, header, line, progress_bar, to_tensorboard, watch
+from hyq.commands.watch import HYBRID, header, line, to_tensorboard, watch
+from hyq.core.terminal import progress_bar
 from hyq.runs.records import Progress
 
 

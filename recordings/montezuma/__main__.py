@@ -8,9 +8,9 @@ import numpy as np
 import tyro
 from rich.console import Console
 
-from hyq.commands.watch import progress_bar
 from hyq.core.errors import HyqError
 from hyq.core.files import check_free
+from hyq.core.terminal import progress_bar
 from hyq.experts.montezuma_data import SHIPPED, MontezumaData, Recording, Recordings
 from hyq.report.tables import TextTable
 from recordings.montezuma.planning import Route

@@ -96,7 +96,6 @@ class TorchPolicy:
     """A distribution of `torch.distributions`, as a user's own actor returns it."""
 
     def __init__(self, distribution: torch.distributions.Distribution) -> None:
-        """Wrap it."""
         self._distribution = distribution
 
     @property
@@ -161,7 +160,6 @@ class Mode(nn.Module):
     """An actor without its exploration: forward(observation) -> actions (B, d)."""
 
     def __init__(self, actor: nn.Module) -> None:
-        """Wrap an actor."""
         super().__init__()
         self.actor = actor
 

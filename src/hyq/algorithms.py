@@ -26,10 +26,7 @@ from hyq.core.actions import ActionKind
 from hyq.core.errors import HyqError
 from hyq.core.settings import decode, encode
 from hyq.exploration import ExplorationConfig, NoiseConfig
-from hyq.networks import (
-    EncoderConfig,
-    NetworkConfig,
-)
+from hyq.networks import EncoderConfig, NetworkConfig
 from hyq.trainer import (
     HybridConfig,
     OfflineConfig,
@@ -130,8 +127,6 @@ class Algorithm:
     """The kind of actions that it chooses."""
     acts: bool = True
     uses_data: bool = True
-    scales_by_data: bool = False
-    """Whether data that it does not learn from may still be given, to scale its inputs by."""
     loss: Loss | None = None
     """In place of the agent's own."""
     one_step: bool = False
@@ -142,8 +137,22 @@ class Algorithm:
     """Whether priorities decide how many rows are offline, and not beta."""
     defaults: Mapping[str, Any] = field(default_factory=dict)
     """Settings that are others than usual, whatever the preset says."""
-    presets: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: PRESETS)
-    """Named settings to start from."""
+
+    @property
+    def takes_data(self) -> bool:
+        """Whether data may be given: to learn from, or only to scale its inputs by."""
+        return self.config is not RNDConfig
+
+    @property
+    def presets(self) -> Mapping[str, Mapping[str, Any]]:
+        """Named settings to start from."""
+        if self.config is RNDConfig:
+            return ppo_rnd.PRESETS
+        if self.actions == "discrete":
+            return PRESETS
+        # As few critics as speed allows; what was published with one or two keeps them.
+        small = {"critics": 4} if self.config is HySACConfig else {}
+        return {"default": CONTINUOUS_DEFAULTS, "cpu": CPU_CONTINUOUS | small}
 
     @property
     def groups(self) -> tuple[type[Any], ...]:
@@ -170,24 +179,18 @@ class Algorithm:
         return tuple(group for group, used in parts.items() if used)
 
 
+_q_learning = partial(Algorithm, agent=HyQ, config=HyQConfig)
 _DISCRETE: dict[str, Algorithm] = {
-    "hyq": Algorithm(
-        "Hy-Q: Q-learning on offline data and its own experience together", HyQ, HyQConfig
-    ),
-    "hyq+cql": Algorithm(
+    "hyq": _q_learning("Hy-Q: Q-learning on offline data and its own experience together"),
+    "hyq+cql": _q_learning(
         "Hy-Q with CQL's penalty on offline rows, which wanes over a million steps",
-        HyQ,
-        HyQConfig,
         defaults={"cql_weight": "0:1, 1e6:0"},
     ),
-    "dqn": Algorithm(
+    "dqn": _q_learning(
         "Q-learning without offline data, which may be given to scale its inputs by",
-        HyQ,
-        HyQConfig,
         uses_data=False,
-        scales_by_data=True,
     ),
-    "offline-dqn": Algorithm("Q-learning on offline data alone", HyQ, HyQConfig, acts=False),
+    "offline-dqn": _q_learning("Q-learning on offline data alone", acts=False),
     "dqfd": Algorithm(
         "deep Q-learning from demonstrations: the data is taken for an expert's",
         HyQ,
@@ -216,7 +219,6 @@ _DISCRETE: dict[str, Algorithm] = {
         build_rnd,
         RNDConfig,
         uses_data=False,
-        presets=ppo_rnd.PRESETS,
     ),
 }
 CONTINUOUS_DEFAULTS: dict[str, Any] = {
@@ -247,47 +249,28 @@ CPU_CONTINUOUS: dict[str, Any] = {
 of rewards, and two updates a step."""
 
 
-def _continuous(
-    summary: str,
-    agent: Callable[..., Any],
-    config: type[Any],
-    defaults: Mapping[str, Any] | None = None,
-    **parts: Any,
-) -> Algorithm:
-    """Describe an algorithm for continuous actions."""
-    about = Algorithm(summary, agent, config, actions="continuous", **parts)
-    # An ensemble as small as speed allows; what was published with one or two critics keeps them.
-    small = {"critics": 4} if config is HySACConfig else {}
-    presets = {"default": CONTINUOUS_DEFAULTS, "cpu": CPU_CONTINUOUS | small}
-    return replace(about, defaults=defaults or {}, presets=presets)
-
-
+_actor_critic = partial(Algorithm, agent=HySAC, config=HySACConfig)
 _CONTINUOUS: dict[str, Algorithm] = {
-    "hyq": _continuous(
-        "Hy-SAC: soft actor-critic on offline data and its own experience together",
-        HySAC,
-        HySACConfig,
+    "hyq": _actor_critic(
+        "Hy-SAC: soft actor-critic on offline data and its own experience together"
     ),
-    "sac": _continuous(
+    "sac": _actor_critic(
         "soft actor-critic without offline data, which may be given to scale its inputs by",
-        HySAC,
-        HySACConfig,
         uses_data=False,
-        scales_by_data=True,
         defaults={"random_steps": 1000, "learning_starts": 1000},
     ),
-    "calql": _continuous(
+    "calql": Algorithm(
         "calibrated CQL: a penalty that the data's returns limit, on both sources together",
         partial(HySAC, loss=calql_critic_loss),
         CQLSACConfig,
         return_to_go=True,
     ),
-    "awac": _continuous(
+    "awac": Algorithm(
         "imitation of what did better than the policy, in offline data and experience together",
         partial(HySAC, loss=awac_critic_loss, actor_loss=awac_actor_loss, squashed=False),
         AWACConfig,
     ),
-    "ddpgfd": _continuous(
+    "ddpgfd": Algorithm(
         "deterministic policy gradients from demonstrations: the data is taken for an expert's",
         partial(
             HySAC,
@@ -308,7 +291,7 @@ _CONTINUOUS: dict[str, Algorithm] = {
             "priority_offline": (0.3, 1.0),
         },
     ),
-    "td3bc": _continuous(
+    "td3bc": Algorithm(
         "deterministic policy gradients near the data's actions, on offline data alone",
         partial(
             HySAC,
@@ -321,18 +304,18 @@ _CONTINUOUS: dict[str, Algorithm] = {
         TD3BCConfig,
         acts=False,
     ),
-    "cql": _continuous(
+    "cql": Algorithm(
         "conservative soft actor-critic on offline data alone",
         partial(HySAC, loss=cql_critic_loss),
         CQLSACConfig,
         acts=False,
     ),
-    "iql": _continuous("implicit Q-learning on offline data alone", IQL, IQLConfig, acts=False),
-    "bc": _continuous("behaviour cloning of offline data", BC, BCConfig, acts=False),
+    "iql": Algorithm("implicit Q-learning on offline data alone", IQL, IQLConfig, acts=False),
+    "bc": Algorithm("behaviour cloning of offline data", BC, BCConfig, acts=False),
 }
 ALGORITHMS: dict[ActionKind, dict[str, Algorithm]] = {
     "discrete": _DISCRETE,
-    "continuous": _CONTINUOUS,
+    "continuous": {n: replace(one, actions="continuous") for n, one in _CONTINUOUS.items()},
 }
 """Every algorithm by the kind of its actions; all but RND learn off-policy, in one loop."""
 
@@ -347,30 +330,30 @@ def find_algorithm(name: str, actions: ActionKind = "discrete") -> Algorithm:
     return found
 
 
+@dataclass(frozen=True)
 class Configs:
     """The configs of one run, found by their type."""
 
-    def __init__(self, algorithm: Algorithm, parts: Mapping[type[Any], Any]) -> None:
-        """Take one config for each group of an algorithm."""
-        self.algorithm, self._parts = algorithm, dict(parts)
+    algorithm: Algorithm
+    parts: tuple[Any, ...]
+    """One for each group of the algorithm, its own settings first."""
 
     def get(self, group: type[Any]) -> Any:
         """Return a config, or one with its defaults for a group that the algorithm does not use."""
-        found = [part for part in self._parts.values() if isinstance(part, group)]
-        return found[0] if found else group()
+        return next((part for part in self.parts if isinstance(part, group)), None) or group()
 
     def has(self, group: type[Any]) -> bool:
         """Tell whether the algorithm has a group of settings."""
-        return any(isinstance(part, group) for part in self._parts.values())
+        return any(isinstance(part, group) for part in self.parts)
 
     @property
     def agent(self) -> Any:
         """The algorithm's own settings."""
-        return next(iter(self._parts.values()))
+        return self.parts[0]
 
     def encoded(self) -> dict[str, Any]:
         """Return every setting by name, as JSON holds it."""
-        return {name: v for part in self._parts.values() for name, v in encode(part).items()}
+        return {name: v for part in self.parts for name, v in encode(part).items()}
 
 
 def setting_groups(algorithm: str, actions: ActionKind = "discrete") -> dict[str, type[Any]]:
@@ -399,8 +382,8 @@ def configure(
             what = f"{algorithm} does not use the setting" if known else "unknown setting"
             raise HyqError(f"{what} {name!r}: leave it out (it has {', '.join(sorted(groups))})")
     merged = {**about.presets[preset], **about.defaults, **(settings or {})}
-    parts: dict[type[Any], dict[str, Any]] = {g: {} for g in about.groups}
-    for name, value in merged.items():
-        if name in groups:
-            parts[groups[name]][name] = value
-    return Configs(about, {group: decode(group, values) for group, values in parts.items()})
+    parts = []
+    for group in about.groups:
+        own = {name: value for name, value in merged.items() if groups.get(name) is group}
+        parts.append(decode(group, own))
+    return Configs(about, tuple(parts))

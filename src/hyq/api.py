@@ -9,8 +9,6 @@ from typing import Any
 
 import gymnasium as gym
 from rich.console import Console
-from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
-from rich.progress import Progress as Bar
 
 from hyq.actor_critic import CriticFactory
 from hyq.agents.base import Loss
@@ -18,6 +16,7 @@ from hyq.algorithms import find_algorithm
 from hyq.collector import VectorEnv
 from hyq.core.actions import action_kind
 from hyq.core.errors import HyqError
+from hyq.core.terminal import progress_bar
 from hyq.core.trust import Trust
 from hyq.data.dataset import Dataset
 from hyq.data.sampler import OfflineShare
@@ -120,12 +119,15 @@ def train(
         settings["network"], network = network, None
     if isinstance(loss, str):
         settings["loss"], loss = loss, None
-    if env is None and isinstance(data, Path | str):
-        actions = action_kind(spaces_of(load(data, seed))[1])
-    elif env is None and isinstance(data, Dataset):
-        actions = action_kind(spaces_of(data)[1])
-    elif env is None:
+    given: Any = data
+    if not isinstance(given, Dataset | Path | str | None):
+        kind = type(given).__name__
+        raise HyqError(f"data must be a hyq.Dataset or where one is, not a {kind}")
+    if env is None and data is None:
         raise HyqError("give an environment, or data to learn from without one")
+    if env is None:
+        dataset = data if isinstance(data, Dataset) else load(data, seed)
+        actions = action_kind(spaces_of(dataset)[1])
     else:
         actions = kind_of_actions(env, wrappers, env_parameters or {})
     is_vector = isinstance(env, gym.vector.VectorEnv)
@@ -135,10 +137,6 @@ def train(
         runner.check_played(evaluation_episodes=bool(evaluation_episodes))
     if evaluation_episodes is None:
         evaluation_episodes = 0 if is_vector and evaluation_env is None else 10
-    given: Any = data
-    if not isinstance(given, Dataset | Path | str | None):
-        kind = type(given).__name__
-        raise HyqError(f"data must be a hyq.Dataset or where one is, not a {kind}")
     spec = RunSpec(
         env if isinstance(env, str) else None,
         str(data) if isinstance(data, Path | str) else None,
@@ -154,15 +152,9 @@ def train(
         env_parameters=dict(env_parameters or {}),
         processes=processes,
     )
-    objects = Objects(
-        network,
-        critic,
-        loss,
-        offline_share,
-        None if isinstance(env, str) else env,
-        evaluation_env,
-        data if isinstance(data, Dataset) else None,
-    )
+    own_env = None if isinstance(env, str) else env
+    own_data = data if isinstance(data, Dataset) else None
+    objects = Objects(network, critic, loss, offline_share, own_env, evaluation_env, own_data)
     where = None if out is None else Path(out)
     run = runner.start(spec, where, objects, keep_checkpoint=keep_checkpoint)
     return _finished(run, spec, where, callbacks, progress)
@@ -201,23 +193,17 @@ def _finished(
     shown: bool | None,
 ) -> Policy:
     """Let a run go to its end, and return its policy."""
-    settings = spec.configs.encoded()
-    by_updates = "updates" in settings
-    total = settings["updates" if by_updates else "online_steps"]
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
-    visible = sys.stderr.isatty() if shown is None else shown
+    counter, total = spec.length
+    shown = sys.stderr.isatty() if shown is None else shown
     policy, rows, summary = None, [], {}
-    with closing(run), Bar(*columns, console=Console(stderr=True), disable=not visible) as bar:  # type: ignore[type-var]
-        task = bar.add_task(spec.algorithm, total=total)
+    bar = progress_bar(spec.algorithm, total, Console(stderr=True), shown)
+    with closing(run), bar as update_bar:  # type: ignore[type-var]
         for update in run:
             row, policy, summary = update.row, update.policy, update.summary or {}
             rows.append(row)
             score = row.get("eval_return", row.get("recent_return"))
-            bar.update(
-                task,
-                completed=row["updates" if by_updates else "online_steps"],
-                description=spec.algorithm + ("" if score is None else f": return {score:.1f}"),
-            )
+            reached = "" if score is None else f": return {score:.1f}"
+            update_bar(row[counter], description=spec.algorithm + reached)
             for callback in callbacks:
                 callback(update)
     if policy is None:

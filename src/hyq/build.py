@@ -134,9 +134,7 @@ def build(
         one_step=about.one_step or custom.loss is not None,
         return_to_go=about.return_to_go,
     )
-    pretraining = configs.get(PretrainingConfig).pretraining if mixes(configs) else 0
-    if not about.acts:
-        pretraining = configs.get(UpdatesConfig).updates
+    before = configs.get(PretrainingConfig).pretraining if configs.has(PretrainingConfig) else 0
     return Trainer(
         agent,
         sampler,
@@ -147,7 +145,7 @@ def build(
         returns,
         online if about.acts else None,
         gamma=getattr(configs.agent, "gamma", schedule(1.0)),
-        pretraining=pretraining,
+        pretraining=before if about.acts else configs.get(UpdatesConfig).updates,
     )
 
 
@@ -160,7 +158,7 @@ def check_parts(
         raise HyqError(
             f"this algorithm learns from offline data: give some, or take algorithm {without}"
         )
-    if dataset is not None and not (about.uses_data or about.scales_by_data):
+    if dataset is not None and not about.takes_data:
         raise HyqError("this algorithm does not use offline data: leave it out")
     if about.acts and env is None:
         raise HyqError("this algorithm acts: give an environment")
@@ -170,11 +168,6 @@ def check_parts(
         raise HyqError("only algorithms for continuous actions have a critic: leave it out")
     if custom.offline_share and not (about.acts and about.uses_data and not about.by_priority):
         raise HyqError("only algorithms that mix both sources by beta have an offline share")
-
-
-def mixes(configs: Configs) -> bool:
-    """Tell whether an algorithm learns from both sources."""
-    return configs.has(PretrainingConfig)
 
 
 def _networks(

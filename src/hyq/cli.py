@@ -3,18 +3,19 @@
 import ast
 import contextlib
 import io
+import json
 import os
 import re
 import signal
 import sys
 import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial, wraps
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, get_origin
 
 import tyro
 from rich.console import Console
@@ -22,32 +23,29 @@ from rich.table import Table
 from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
 
 from hyq.core.errors import HyqError, printable
+from hyq.core.schedules import PiecewiseLinear, schedule
+from hyq.core.settings import encode_value, json_object
 
 SUBCOMMANDS = {
     "demo": "hyq.commands.demo:demo",
-    "run lock": "hyq.commands.train:run_lock",
+    "run lock": "hyq.commands.lock:run_lock",
     "train": "hyq.commands.train:train",
     "resume": "hyq.commands.train:resume",
     "algorithms": "hyq.commands.train:algorithms",
     "reproduce theory": "hyq.commands.suites:reproduce_theory",
-    "reproduce montezuma": "hyq.commands.suites:reproduce_montezuma",
-    "reproduce ablations": "hyq.commands.suites:reproduce_ablations",
     "reproduce": "hyq.commands.suites:reproduce",
     "video": "hyq.commands.video:video",
-    "report suite": "hyq.commands.report:report_suite",
     "report": "hyq.commands.report:report",
-    "data import": "hyq.commands.data_import:data_import",
-    "data make lock": "hyq.commands.data_make:data_make_lock",
-    "data make": "hyq.commands.data_make:data_make",
-    "data export": "hyq.commands.data_make:data_export",
+    "data import": "hyq.commands.data:data_import",
+    "data make lock": "hyq.commands.lock:data_make_lock",
+    "data make": "hyq.commands.data:data_make",
+    "data export": "hyq.commands.data:data_export",
     "data list": "hyq.commands.data:data_list",
     "data show": "hyq.commands.data:data_show",
     "data check": "hyq.commands.check:data_check",
     "evaluate": "hyq.commands.evaluate:evaluate",
 }
 """Where each subcommand's function is. A longer one stands before one that it begins with."""
-DEPENDENT = ("train",)
-"""Subcommands whose options depend on the words given: their function makes the command."""
 
 
 def main(arguments: list[str] | None = None) -> int:  # noqa: PLR0911 - an ending a kind of error
@@ -105,22 +103,18 @@ def _complain(text: str) -> int:
 
 def as_control_c() -> dict[int, Any]:
     """End as on Ctrl-C where a scheduler or a closed terminal asks; return what was before."""
-
-    def interrupt(_number: int, _frame: Any) -> None:
-        raise KeyboardInterrupt
-
     if threading.current_thread() is not threading.main_thread():
         return {}
     asked = (signal.SIGTERM, signal.SIGHUP)  # nohup has SIGHUP ignored
     heeded = [one for one in asked if signal.getsignal(one) is signal.SIG_DFL]
-    return {number: signal.signal(number, interrupt) for number in heeded}
+    return {number: signal.signal(number, signal.default_int_handler) for number in heeded}
 
 
 def _parsed(subcommand: str, words: list[str]) -> Callable[[], Any]:
     """Bind a subcommand's arguments, or say in one line what is wrong with them."""
     home, name = SUBCOMMANDS[subcommand].split(":")
     function = getattr(import_module(home), name)
-    if subcommand in DEPENDENT:
+    if subcommand == "train":  # its options depend on the words given: the function makes it
         function = function(words)
 
     @wraps(function)
@@ -158,15 +152,17 @@ NOTATIONS = ConstructorRegistry()
 
 
 @NOTATIONS.primitive_rule
-def _whole_numbers(option: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[int] | None:
-    if option.type is not int:
+def _notation(option: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | None:
+    kind = get_origin(option.type) or option.type
+    if kind not in READERS:
         return None
+    metavar, read, write = READERS[kind]
     return PrimitiveConstructorSpec(
         nargs=1,
-        metavar="INT",
-        instance_from_str=lambda words: _whole(words[0]),
-        is_instance=lambda value: isinstance(value, int),
-        str_from_instance=lambda value: [str(value)],
+        metavar=metavar,
+        instance_from_str=lambda words: read(words[0]),
+        is_instance=lambda value: isinstance(value, kind),
+        str_from_instance=lambda value: [write(value)],
     )
 
 
@@ -179,6 +175,14 @@ def _whole(word: str) -> int:
             if float(word).is_integer():
                 return int(float(word))
         raise ValueError(f"wants a whole number, got {word!r}") from None
+
+
+READERS: dict[Any, tuple[str, Callable[[str], Any], Callable[[Any], str]]] = {
+    int: ("INT", _whole, str),
+    PiecewiseLinear: ("NUMBER|TIME:NUMBER,...", schedule, lambda value: str(encode_value(value))),
+    Mapping: ("JSON", json_object, json.dumps),
+}
+"""What stands for a value in the help, how one is read, and how it is written."""
 
 
 def _no_subcommand(words: list[str]) -> int:

@@ -38,7 +38,6 @@ class PreprocessingConfig:
     """Factor by which images are averaged down."""
 
     def __post_init__(self) -> None:
-        """Raise for factors below one."""
         check_range("frame_stack", self.frame_stack, 1, 256)
         check_range("downsample", self.downsample, 1)
 
@@ -47,7 +46,6 @@ class Preprocessing:
     """Frames of an environment made into the observations that a network sees."""
 
     def __init__(self, config: PreprocessingConfig, space: gym.Space[Any]) -> None:
-        """Work out the spaces."""
         self.config = config
         self.raw_space = without_tuples(space)
         self.frame_space = _map_space(self._frame_space, self.raw_space)
@@ -131,7 +129,6 @@ class Collector:
         streams: Streams,
         config: PreprocessingConfig = PreprocessingConfig(),
     ) -> None:
-        """Start the first episode everywhere; see `frame` and `observation` for what it shows."""
         if env.metadata.get("autoreset_mode") is not AutoresetMode.DISABLED:
             raise HyqError(
                 "the vector environment must not reset by itself: make it with "

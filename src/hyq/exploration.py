@@ -27,7 +27,6 @@ class ExplorationConfig:
     """Their chance of a random action."""
 
     def __post_init__(self) -> None:
-        """Raise for settings that cannot run."""
         check_range("epsilon", self.epsilon, 0, 1)
         check_range("fixed_epsilon", self.fixed_epsilon, 0, 1)
         check_range("random_action_repeat", self.random_action_repeat, 1)
@@ -38,7 +37,6 @@ class EpsilonGreedy:
     """Replaces greedy actions by random ones, some of which are repeated for a while."""
 
     def __init__(self, config: ExplorationConfig, num_envs: int, actions: int) -> None:
-        """Start with no random action being repeated."""
         if config.fixed_epsilon_envs > num_envs:
             raise HyqError(f"fixed_epsilon_envs is more than all {num_envs} environments")
         self._config, self._actions = config, actions
@@ -86,7 +84,6 @@ class NoiseConfig:
     """Standard deviation of the noise that is added to actions, which reach from -1 to 1."""
 
     def __post_init__(self) -> None:
-        """Raise for settings that cannot run."""
         check_range("random_steps", self.random_steps, 0)
         check_range("action_noise", self.action_noise, 0)
 
@@ -95,7 +92,6 @@ class ActionNoise:
     """Plays at random for a while, and then adds noise to actions."""
 
     def __init__(self, config: NoiseConfig, actions: Actions) -> None:
-        """Take the settings."""
         self._config, self._actions = config, actions
 
     def __call__(self, actions: Array, step: int, rng: np.random.Generator) -> Array:

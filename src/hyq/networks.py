@@ -41,7 +41,6 @@ class Layers:
     """Layer normalisation (Ba et al. 2016) of the hidden layers."""
 
     def __post_init__(self) -> None:
-        """Raise where a layer has no width."""
         sizes = [size for layer in self.convolutions for size in layer] + list(self.hidden)
         if any(size < 1 for size in sizes) or self.stream_hidden < 0:
             raise HyqError(f"every layer needs at least one unit, got {self}")
@@ -260,7 +259,6 @@ class EncoderConfig:
     the same, what moves then stands out."""
 
     def __post_init__(self) -> None:
-        """Raise for an unknown name or a layer without width."""
         if self.network not in ("auto", *NETWORKS):
             raise HyqError(f"no network {self.network!r}: choose from auto, {', '.join(NETWORKS)}")
         Layers(hidden=self.hidden or ())
@@ -324,7 +322,6 @@ class Autocast(nn.Module):
     """
 
     def __init__(self, module: nn.Module) -> None:
-        """Wrap a module."""
         super().__init__()
         self.module = module
 
@@ -397,7 +394,6 @@ class ChannelsFirst(nn.Module):
     """Arrange frames and colours as the channels of one image."""
 
     def __init__(self, colours_last: bool, channels: int) -> None:
-        """Note where the colours are."""
         super().__init__()
         self._last, self._channels = colours_last, channels
 

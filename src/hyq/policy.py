@@ -18,7 +18,7 @@ from hyq.collector import Preprocessing, PreprocessingConfig
 from hyq.core.actions import Actions
 from hyq.core.arrays import load_arrays, save_arrays
 from hyq.core.errors import HyqError
-from hyq.core.files import DRAFT, read_json, write_bytes, write_json
+from hyq.core.files import DRAFT, raising_damage, read_json, write_bytes, write_json
 from hyq.core.images import colours_last, downsample
 from hyq.core.settings import decode
 from hyq.core.trees import Tree, first_leaf, leaves, space_tree, tree_map, without_tuples
@@ -156,14 +156,12 @@ class Policy:
         about = read_json(directory / DESCRIPTION, signed=True)
         if about.get("format") != FORMAT:
             raise HyqError(f"{directory} holds no policy that can be read here")
-        try:
+        with raising_damage(directory / DESCRIPTION):
             observation_space = space_from_json(about["observation_space"])
             action_space = space_from_json(about["action_space"])
             config = decode(PreprocessingConfig, about["preprocessing"])
             described, digest = dict(about["network"]), about["weights"]
             history = dict(about["about"])
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise HyqError(f"{directory / DESCRIPTION} is damaged: {error!r}") from None
         try:
             arrays = load_arrays(directory / WEIGHTS, digest)
         except HyqError:
@@ -231,34 +229,26 @@ class Policy:
         """Count the frames like this one that make one observation."""
         tree = tree_map(np.asarray, without_tuples(frame))
         stack = self.preprocessing.frame_stack
-        stacked = (
-            tree_map(lambda leaf: np.stack([_unstacked(leaf)] * stack), tree) if stack > 1 else tree
-        )
-        if self._fits(stacked, batched=False):
-            return stack
         if self._fits(tree, batched=False):
             return 1
+        stacked = tree_map(lambda leaf: np.stack([_unstacked(leaf)] * stack), tree)
+        if stack > 1 and self._fits(stacked, batched=False):
+            return stack
         raise HyqError(
             f"the policy was trained on observations of {self.observation_space}, this environment "
             f"shows {tree_map(lambda leaf: leaf.shape, tree)}: evaluate it where it was trained"
         )
 
     def _fits(self, tree: Tree, *, batched: bool) -> bool:
-        spaces = space_tree(self._stacked_space)
-        if isinstance(tree, Mapping) != isinstance(spaces, Mapping) or (
-            isinstance(tree, Mapping) and tree.keys() != spaces.keys()
-        ):
-            return False
-        skip = int(batched)
-        fits = tree_map(lambda leaf, space: leaf.shape[skip:] == space.shape, tree, spaces)
-        return all(leaves(fits)) and (not batched or first_leaf(tree).ndim > 0)
+        found = tree_map(lambda leaf: leaf.shape[int(batched) :], tree)
+        wanted = tree_map(lambda space: space.shape, space_tree(self._stacked_space))
+        return bool(found == wanted) and (not batched or first_leaf(tree).ndim > 0)
 
 
 class Player:
     """A policy in one environment: it keeps the newest frames and stacks them as in training."""
 
     def __init__(self, policy: Policy) -> None:
-        """Wait for the first frame of an episode."""
         self._policy = policy
         self._frames: list[Tree] = []
 
@@ -286,7 +276,6 @@ class _Graph(nn.Module):
     """A policy from observations of the environment to actions, for other programs."""
 
     def __init__(self, policy: Policy) -> None:
-        """Take the policy and its network."""
         super().__init__()
         self.network = policy.network
         self._factor = policy.preprocessing.downsample

@@ -41,7 +41,6 @@ class TrainerConfig:
     """Online steps, or updates where nothing is acted, between two records."""
 
     def __post_init__(self) -> None:
-        """Raise for settings that cannot run."""
         check_range("batch_size", self.batch_size, 1)
         check_range("report_every", self.report_every, 1)
 
@@ -59,7 +58,6 @@ class ReturnConfig:
     """Exponent of the importance weights of prioritised replay, against online steps."""
 
     def __post_init__(self) -> None:
-        """Raise for settings that cannot run."""
         check_range("life_loss_discount", self.life_loss_discount, 0, 1)
         check_range("importance", self.importance, 0, 1)
 
@@ -84,7 +82,6 @@ class OfflineConfig:
     no data says how it continues, and bootstrapping from there has been seen to diverge."""
 
     def __post_init__(self) -> None:
-        """Raise for settings that cannot run."""
         check_range("n_step_offline", self.n_step_offline, 1)
         check_priority("priority_offline", self.priority_offline)
 
@@ -97,7 +94,6 @@ class PretrainingConfig:
     """Updates on the offline data alone before the first online step."""
 
     def __post_init__(self) -> None:
-        """Raise for settings that cannot run."""
         check_range("pretraining", self.pretraining, 0)
 
 
@@ -111,7 +107,6 @@ class HybridConfig(PretrainingConfig):
     """split: every minibatch holds that share; bernoulli: all of it or nothing, as in the paper."""
 
     def __post_init__(self) -> None:
-        """Raise for settings that cannot run."""
         super().__post_init__()
         check_range("beta", self.beta, 0, 1)
 
@@ -124,7 +119,6 @@ class UpdatesConfig:
     """Gradient steps on the offline data."""
 
     def __post_init__(self) -> None:
-        """Raise where there is nothing to do."""
         check_range("updates", self.updates, 1)
 
 
@@ -151,7 +145,6 @@ class OnlineConfig:
     """(exponent, epsilon) of prioritised replay of online data; exponent 0 draws uniformly."""
 
     def __post_init__(self) -> None:
-        """Raise for settings that cannot run."""
         for name in ("online_steps", "learning_starts"):
             check_range(name, getattr(self, name), 0)
         for name in ("num_envs", "update_every", "updates_per_step", "buffer_size", "n_step"):

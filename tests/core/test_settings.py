@@ -17,7 +17,6 @@ from hyq.core.settings import (
     decode_value,
     encode,
     encode_value,
-    field_help,
 )
 
 
@@ -155,18 +154,6 @@ def test_ranges_are_checked_at_their_ends() -> None:
         check_range("x", 0, 1)
     with pytest.raises(HyqError, match=r"^x must be within \[0, 1\], got 0.5 to 1.5$"):
         check_range("x", schedule("0:0.5, 1:1.5"), 0, 1)
-
-
-def test_help_is_what_stands_below_a_field() -> None:
-    assert field_help(Config) == {
-        "rate": "How fast, against steps.",
-        "count": "How many of these.",
-        "plain": "Whether it is plain.",
-        "loss": "Which one.",
-        "hidden": "Units.",
-        "pair": "Two.",
-        "name": "Its name.",
-    }
 
 
 def test_words_of_a_config_are_checked() -> None:

@@ -59,7 +59,7 @@ def test_the_report_of_ablations(tmp_path: Path, capsys: pytest.CaptureFixture[s
     (name, changes), *_ = ONE_CHANGED.items()
     runs = [ablation(900.0), ablation(100.0, **changes), None]
     path = write_suite(tmp_path / "suite", runs, "ablations")
-    assert main(["report", "suite", str(path)]) == 0
+    assert main(["report", str(path)]) == 0
     said = " ".join(capsys.readouterr().out.split())
     assert "-800" in said
     assert "One seed a row" in said
@@ -98,7 +98,7 @@ def test_the_report_of_datasets_has_every_run_and_the_medians(
             good = episodes(RECENT, level, after=10 * len(poor))
             runs.append(run_of(poor, good, data=data, seed=seed))
     path = write_suite(tmp_path / "suite", [*runs[:-1], None], "coverage")
-    assert main(["report", "suite", str(path)]) == 0
+    assert main(["report", str(path)]) == 0
     shown = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert ["easy", "median", "4,500", "4,840"] in shown
     assert ["medium", "103", "3,940", "not", "reached"] in shown

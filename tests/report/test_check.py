@@ -183,7 +183,7 @@ def test_checks_that_make_no_sense(
 
 
 def test_evaluate_prints_an_interval(lock: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    evaluate(lock / "policy", PlayIn(), data=lock / "data", features="network", replicates=5)
+    evaluate(lock / "policy", PlayIn(), data=lock / "data", replicates=5)
     shown = said(capsys)
     assert "95% interval" in shown
     assert "estimated return 1 95%" in shown

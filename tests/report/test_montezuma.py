@@ -97,7 +97,7 @@ def test_the_share_of_good_episodes_is_of_the_newest_hundred() -> None:
 def test_a_suite_under_way_gets_its_figures_and_page(
     suite: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["report", "suite", str(suite)]) == 0
+    assert main(["report", str(suite)]) == 0
     assert "Hy-Q" in capsys.readouterr().out
     for name in ("figure.png", "rnd.png", "rooms-data.png", "rooms-policies.png"):
         assert (suite / name).read_bytes().startswith(b"\x89PNG")
@@ -110,7 +110,7 @@ def test_a_suite_under_way_gets_its_figures_and_page(
     assert text.count('<img class="strip"') == text.count('<img class="clip"') == 1
     assert all(link.startswith("data:") for link in page.links)
     drawn = (suite / "figure.svg").read_bytes()
-    assert main(["report", "suite", str(suite)]) == 0
+    assert main(["report", str(suite)]) == 0
     assert (suite / "figure.svg").read_bytes() == drawn, "neither clock nor chance gets in"
 
 

@@ -124,7 +124,7 @@ def test_a_run_gets_a_video_which_is_drawn_again(
         assert (again / name).read_bytes() == (run / "video" / name).read_bytes()
     wrong = ["video", str(run), "--out", str(tmp_path / "other"), "--env", "CartPole-v1"]
     assert main([*wrong, "--env-parameters", "3"]) == 2
-    assert "env_parameters must be a JSON object" in capsys.readouterr().err
+    assert "parameters are given as a JSON object" in capsys.readouterr().err
 
 
 def test_videos_are_named_after_what_was_learned() -> None:

@@ -7,14 +7,13 @@ from pathlib import Path
 import pytest
 
 import hyq.commands.suites
-import hyq.runs.montezuma_suite
 from hyq.cli import main
 from hyq.core.files import write_json
 from hyq.experts.montezuma_data import SHIPPED, Recording, Recordings, journey
 from hyq.runs.launch import Event, SuiteDirectory, execute
 from hyq.runs.montezuma_suite import DATASETS, VIDEOS, read_datasets, write_datasets
 from hyq.runs.spec import RunSpec
-from hyq.runs.suites import Run, Suite, montezuma_suite, montezuma_tuning_suite
+from hyq.runs.suites import SUITES_BY_STEPS, Run, Suite, montezuma_suite, montezuma_tuning_suite
 from hyq.runs.video import Video
 
 SUITE = montezuma_suite(20_000)
@@ -83,13 +82,12 @@ def test_one_command_runs_records_videos_and_reports(
         evaluation_episodes=0,
     )
     chosen = Suite("montezuma", "Tiny", (tiny,))
-    monkeypatch.setattr(hyq.commands.suites, "montezuma_suite", lambda online_steps: chosen)
+    monkeypatch.setitem(SUITES_BY_STEPS, "montezuma", (lambda _: chosen, 64))
     monkeypatch.setattr(hyq.commands.suites, "launch", launch_here)
-    monkeypatch.setattr(hyq.runs.montezuma_suite, "VIDEO_EPISODES", 2)
     out = SuiteDirectory.prepare(tmp_path / "suite", chosen).path
     write_json(out / DATASETS, {})
     assert main(["reproduce", "montezuma", "--workers", "1", "--out", str(out)]) == 0
-    assert [episode.length for episode in Video.load(out / VIDEOS / "rnd").episodes] == [20, 20]
+    assert [episode.length for episode in Video.load(out / VIDEOS / "rnd").episodes] == [20] * 20
     assert (out / VIDEOS / "rnd" / "strip.png").exists()
     assert "RND" in (out / "report.html").read_text()
 

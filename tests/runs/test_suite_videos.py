@@ -4,9 +4,10 @@ from pathlib import Path
 
 from hyq.core.files import write_json
 from hyq.report.records import RunResult
-from hyq.runs import montezuma_suite, runner
+from hyq.runs import runner
 from hyq.runs.montezuma_suite import make_video, read_video, video_place, videos_to_make
 from hyq.runs.spec import RunSpec
+from hyq.runs.video import EPISODES
 from tests.policies import pixel_policy
 from tests.report.suites import write_suite
 from tests.runs.test_video import expert_video
@@ -47,10 +48,10 @@ def test_a_video_is_of_the_run_s_environment(tmp_path: Path) -> None:
         env_parameters={"step_limit": 20, "num_threads": 1},
     )
     list(runner.start(spec, tmp_path / "run"))
-    done: list[int] = []
+    done: list[tuple[int, int]] = []
     place = video_place(tmp_path, "dqn", None)
-    make_video(tmp_path / "run", place, done.append)
-    assert done == list(range(1, montezuma_suite.VIDEO_EPISODES + 1))
+    make_video(tmp_path / "run", place, lambda number, all_: done.append((number, all_)))
+    assert done == [(number, EPISODES) for number in range(1, EPISODES + 1)]
     made = read_video(tmp_path, "dqn", None)
     assert made is not None
     assert {episode.length for episode in made.episodes} == {20}

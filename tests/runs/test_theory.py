@@ -3,6 +3,7 @@
 import math
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -28,18 +29,23 @@ from hyq.theory.theorem import cumulative_bound
 from tests.fqi.conformance import regression
 
 
+def measured(case: Case) -> SimpleNamespace:
+    found, values = measure(case)
+    return SimpleNamespace(**found, values=values)
+
+
 @pytest.mark.parametrize("problem", ["tabular", "lock"])
 @pytest.mark.parametrize("share", [1.0, 0.25, 1 / 16])
 def test_the_share_controls_the_transfer_coefficient(problem: ProblemKind, share: float) -> None:
     """C_pi^2 = H / p wherever the worst policy never does what the optimal one does."""
-    result = measure(Case(problem=problem, share=share, iterations=2))
+    result = measured(Case(problem=problem, share=share, iterations=2))
     assert result.transfer <= math.sqrt(4 / share) * (1 + 1e-9)
     assert result.transfer >= 0.9 * math.sqrt(4 / share)
 
 
 @pytest.mark.parametrize("problem", ["tabular", "linear", "lock"])
 def test_the_comparator_is_approached_within_the_bound(problem: ProblemKind) -> None:
-    result = measure(Case(problem=problem, share=0.5, iterations=128, size=4))
+    result = measured(Case(problem=problem, share=0.5, iterations=128, size=4))
     assert len(result.values) == 128
     assert result.comparator_value == pytest.approx(result.optimal_value)
     bound = cumulative_bound(
@@ -91,15 +97,15 @@ def test_box_weights_are_the_least_squares_solution() -> None:
 
 def test_laying_batches_end_to_end_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     case = Case(iterations=20)
-    whole = measure(case).values
+    whole = measured(case).values
     monkeypatch.setattr(theory, "_SEGMENT", 3)
-    np.testing.assert_array_equal(measure(case).values, whole)
+    np.testing.assert_array_equal(measured(case).values, whole)
 
 
 def test_same_seed_same_numbers_other_seed_other_numbers() -> None:
     case = Case(iterations=16)
-    assert measure(case).cumulative == measure(case).cumulative
-    assert measure(case).cumulative != measure(replace(case, seed=1)).cumulative
+    assert measured(case).cumulative == measured(case).cumulative
+    assert measured(case).cumulative != measured(replace(case, seed=1)).cumulative
 
 
 def test_offline_pairs_follow_nu() -> None:
@@ -117,7 +123,7 @@ def test_offline_pairs_follow_nu() -> None:
 
 def test_a_comparator_that_departs_leaves_the_optimum_uncovered() -> None:
     case = Case(comparator=0.5, share=1.0, iterations=64, size=4)
-    result = measure(case)
+    result = measured(case)
     assert not result.optimal_covered
     assert result.transfer == pytest.approx(2.0)
     assert result.comparator_value < result.optimal_value
@@ -129,8 +135,8 @@ def test_a_comparator_that_departs_leaves_the_optimum_uncovered() -> None:
 def test_a_warm_start_forgets_and_pooling_does_not() -> None:
     """On the lock with little data, dropping the offline data costs more than keeping it."""
     case = Case(problem="lock", horizon=4, iterations=64, share=0.5)
-    kept = measure(case).cumulative
-    dropped = measure(replace(case, use="warm start")).cumulative
+    kept = measured(case).cumulative
+    dropped = measured(replace(case, use="warm start")).cumulative
     assert kept < 0.5 * dropped
 
 

@@ -29,7 +29,6 @@ class AWACConfig(ActorCriticConfig):
     """lambda: an advantage of this size makes an action e times as likely to be imitated."""
 
     def __post_init__(self) -> None:
-        """Raise for settings that cannot run."""
         super().__post_init__()
         check_positive(self, "advantage_scale")
 

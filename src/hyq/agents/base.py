@@ -44,7 +44,6 @@ class AdamConfig:
     """Threads that share the work of a minibatch, a shard each, computing on one core each."""
 
     def __post_init__(self) -> None:
-        """Raise for settings that cannot run."""
         if not (self.adam_epsilon > 0 and self.weight_decay >= 0 and self.max_gradient_norm > 0):
             raise HyqError(
                 "adam_epsilon and max_gradient_norm must be positive and weight_decay not negative,"
@@ -79,7 +78,6 @@ class Agent(nn.Module, ABC):
     """Whether its policy samples actions to explore; others are explored by the trainer alone."""
 
     def __init__(self) -> None:
-        """Start the count of updates."""
         super().__init__()
         self.register_buffer("updates", torch.zeros((), dtype=torch.int64))
 
@@ -122,7 +120,6 @@ class Follower:
     """Moves a target network towards its network: w~ <- (1 - rate) w~ + rate w."""
 
     def __init__(self, target: nn.Module, network: nn.Module, rate: float) -> None:
-        """Look the tensors up once."""
         self._rate = rate
         self._targets: list[Tensor] = [*target.parameters()]
         self._newest: list[Tensor] = [*network.parameters()]

@@ -159,7 +159,6 @@ class ActionValues(nn.Module):
     """Q-networks of discrete actions as critics: forward(observation, action) -> (members, B)."""
 
     def __init__(self, networks: list[nn.Module]) -> None:
-        """Take the members."""
         super().__init__()
         self.members = nn.ModuleList(networks)
 

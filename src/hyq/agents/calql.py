@@ -36,7 +36,6 @@ class CQLSACConfig(HySACConfig):
     """Actions of each of the three kinds in the penalty; they use 10."""
 
     def __post_init__(self) -> None:
-        """Raise for settings that cannot run."""
         super().__post_init__()
         check_range("cql_weight", self.cql_weight, 0)
         check_range("sampled_actions", self.sampled_actions, 1)

@@ -31,7 +31,6 @@ class DDPGfDConfig(ActorCriticConfig):
     """lambda_1: weight of the n-step loss."""
 
     def __post_init__(self) -> None:
-        """Raise for settings that cannot run."""
         super().__post_init__()
         check_range("n_step_weight", self.n_step_weight, 0)
 

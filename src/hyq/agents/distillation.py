@@ -29,7 +29,6 @@ class Distillation(nn.Module):
     """The target, the predictor, and the moments that normalise the frames that both see."""
 
     def __init__(self, space: gym.Space[Any], layers: Layers, features: int) -> None:
-        """Draw both networks, for single frames."""
         super().__init__()
         # Convolutions alone make features; on vectors, a linear target would be learned at once.
         plain = replace(layers, hidden=(), stream_hidden=0) if layers.convolutions else layers
@@ -78,7 +77,6 @@ class BonusScale:
     """
 
     def __init__(self, num_envs: int, gamma: float) -> None:
-        """Start with sums of zero."""
         self._gamma = gamma
         self._sum: FloatArray = np.zeros(num_envs)
         self._moments = RunningMoments()

@@ -29,7 +29,6 @@ class DQfDConfig(HyQConfig):
     """lambda_1: weight of the n-step loss."""
 
     def __post_init__(self) -> None:
-        """Raise for negative weights."""
         super().__post_init__()
         for name in ("margin", "margin_weight", "n_step_weight"):
             check_range(name, getattr(self, name), 0)

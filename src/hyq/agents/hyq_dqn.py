@@ -55,7 +55,6 @@ class HyQConfig:
     The paper has none. Let it end at 0: the values are then Q-learning's own."""
 
     def __post_init__(self) -> None:
-        """Raise for settings that cannot run."""
         check_range("gamma", self.gamma, 0, 1)
         check_range("cql_weight", self.cql_weight, 0)
         check_range("target_update_every", self.target_update_every, 1)

@@ -57,7 +57,6 @@ class ActorCriticConfig:
     """Bounds that targets are clipped to, where they are known."""
 
     def __post_init__(self) -> None:
-        """Raise for settings that cannot run."""
         check_range("gamma", self.gamma, 0, 1)
         check_range("target_rate", self.target_rate, 0, 1)
         check_range("critics", self.critics, 1)
@@ -84,7 +83,6 @@ class HySACConfig(ActorCriticConfig):
     -1 a step is then worth as much as it says."""
 
     def __post_init__(self) -> None:
-        """Raise for settings that cannot run."""
         super().__post_init__()
         if not self.temperature > 0:
             raise HyqError(f"temperature must be positive, got {self.temperature}")

@@ -46,7 +46,6 @@ class IQLConfig:
     """Inverse temperature of the policy: 0 is behaviour cloning. They use 3, or 10 in mazes."""
 
     def __post_init__(self) -> None:
-        """Raise for settings that cannot run."""
         check_range("gamma", self.gamma, 0, 1)
         check_range("temperature", self.temperature, 0)
         check_range("target_rate", self.target_rate, 0, 1)

@@ -95,7 +95,6 @@ class RNDConfig:
     """Online steps between two records, which come at the end of a rollout."""
 
     def __post_init__(self) -> None:
-        """Raise for settings that cannot run."""
         counts = ("num_envs", "rollout_steps", "epochs", "minibatches", "features")
         for name in ("online_steps", "report_every", *counts):
             check_range(name, getattr(self, name), 1)
@@ -232,7 +231,6 @@ class RNDTrainer:
         collector: Collector,
         streams: Streams,
     ) -> None:
-        """Take the parts; see `build_rnd`."""
         self.config, self.collector, self._streams = config, collector, streams
         self.network, self.distillation = network, distillation
         self._networks = nn.ModuleList((network, distillation)).to(config.device)

@@ -30,7 +30,6 @@ class TD3BCConfig(ActorCriticConfig):
     """Largest such noise."""
 
     def __post_init__(self) -> None:
-        """Raise for settings that cannot run."""
         super().__post_init__()
         for name in ("value_weight", "target_noise", "target_noise_limit"):
             check_range(name, getattr(self, name), 0)

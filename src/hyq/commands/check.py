@@ -1,18 +1,16 @@
 """The subcommand that checks data before anything is trained on it."""
 
 from collections.abc import Mapping
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 import tyro
 from rich.console import Console
 
-from hyq.commands.watch import progress_bar
 from hyq.core.errors import HyqError
 from hyq.core.files import check_writable
 from hyq.core.settings import check_idle
-from hyq.core.terminal import Terminal
+from hyq.core.terminal import Terminal, progress_bar
 from hyq.coverage.cells import FEWEST_BEST
 from hyq.coverage.check import bounds_of, check_all
 from hyq.coverage.deep_fqe import policy_support, sees_vectors
@@ -81,15 +79,14 @@ def data_check(
             count = BY_STEP if episodes is None else episodes
             played = str(policy), play_in(by_step, datasets[names[0]], env, count)
     with progress_bar("reading", sum(map(len, datasets.values())), console) as update:
-        done = partial(_advance, update)
-        checks = check_all(datasets, played=played, by_step=by_step, progress=done, **known)
+
+        def advance(rows: int) -> None:
+            update(advance=rows)
+
+        checks = check_all(datasets, played=played, by_step=by_step, progress=advance, **known)
     print_checks(checks, console)
     write_checks(checks, page)
     console.print(f"report: {page}")
-
-
-def _advance(update: Any, rows: int) -> None:
-    update(advance=rows)
 
 
 def _compared(dataset: Dataset, env: str, console: Console) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 import csv
 from pathlib import Path
 
-from hyq.commands.watch import LOCK, watch
+from hyq.commands.watch import watch, watch_deep
 from hyq.core.terminal import Terminal
 from hyq.data.dataset import Dataset
 from hyq.experts.scripted import scripted_dataset
@@ -54,9 +54,7 @@ def _cars(out: Path) -> list[RunResult]:
     for spec in start_runs(str(log), LIVE_STEPS):
         places.append(out / spec.algorithm)
         console.rule(NAMES[spec.algorithm], align="left")
-        settings = spec.configs.encoded()
-        counter = "updates" if "updates" in settings else "online_steps"
-        watch(runner.start(spec, places[-1]), console, total=settings[counter], counter=counter)
+        watch_deep(runner.start(spec, places[-1]), spec, console)
     return [RunResult.read(place) for place in places]
 
 
@@ -65,15 +63,12 @@ def write_log(data: Dataset, path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w", newline="") as file:
         rows = csv.writer(file)
-        observations = ("observation_position", "observation_velocity")
-        ends = ("terminated", "truncated")
-        rows.writerow(("episode", "t", *observations, "action", "reward", *ends))
+        seen, ends = ("observation_position", "observation_velocity"), ("terminated", "truncated")
+        rows.writerow(("episode", "t", *seen, "action", "reward", *ends))
         for number, episode in enumerate(data):
-            last = len(episode.action) - 1
-            for t, (observation, action, reward) in enumerate(
-                zip(episode.observation, episode.action, episode.reward, strict=False)
-            ):
-                over = t == last
+            columns = zip(episode.observation, episode.action, episode.reward, strict=False)
+            for t, (observation, action, reward) in enumerate(columns):
+                over = t == len(episode.action) - 1
                 ended = int(over and episode.terminated), int(over and not episode.terminated)
                 rows.writerow((number, t, *observation, action, reward, *ended))
 
@@ -86,5 +81,5 @@ def _locks(out: Path) -> list[RunResult]:
         console.rule(
             f"The paper's lock, H=100: 500,000 transitions of optimal {data} data", align="left"
         )
-        watch(lock.start(LockRun(data=data), places[-1]), console, LOCK)
+        watch(lock.start(LockRun(data=data), places[-1]), console)
     return [RunResult.read(place) for place in places]

@@ -2,27 +2,25 @@
 
 import math
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 import tyro
 from rich.text import Text
 
 from hyq.commands.video import PlayIn
-from hyq.commands.watch import progress_bar
 from hyq.core.errors import HyqError, printable
 from hyq.core.settings import check_idle
-from hyq.core.terminal import Terminal
+from hyq.core.terminal import Terminal, progress_bar
 from hyq.coverage.deep_fqe import GAMMA, UPDATES, WIDER, check_sees_vectors, deep_evaluation
 from hyq.coverage.estimate import NORMAL_95
 from hyq.coverage.fqe import Evaluation, evaluate_saved
 from hyq.coverage.policy import holds_deep_policy, policy_file
-from hyq.policy import Policy
 from hyq.report.records import is_deep
 from hyq.report.tables import facts_table
 from hyq.runs.named_data import load
 from hyq.runs.records import RunDirectory, is_run
-from hyq.runs.video import Environment, is_stochastic, load_policy, play_returns
+from hyq.runs.video import is_stochastic, load_policy, play_returns
 
 BY_STEP, DEEP = 100, 8
 """Resamples behind an interval: regressions by step are quick, networks are not."""
@@ -57,31 +55,29 @@ def evaluate(
     """
     # A run that trains a deep policy may not have saved any yet.
     in_deep_run = is_run(policy) and is_deep(RunDirectory(policy).manifest)
-    if in_deep_run or holds_deep_policy(policy):
-        if data is not None:
-            check_idle("a deep policy on data", **where.given(), episodes=episodes)
-            _evaluate_on_data(policy, data, DEEP if replicates is None else replicates, gamma, seed)
-            return
+    if not (in_deep_run or holds_deep_policy(policy)):
+        policy_file(policy)
+        check_idle("a policy by step", gamma=gamma, episodes=episodes, **where.given())
+        if data is None:
+            raise HyqError(
+                f"{policy} is a policy by step: give the data to evaluate it on as --data"
+            )
+        if not data.exists():
+            raise HyqError(f"no dataset at {data}: give the directory that was saved as --data")
+        resamples = BY_STEP if replicates is None else replicates
+        result = evaluate_saved(policy, data, replicates=resamples, seed=seed)
+        noise = "The interval shows the noise of the data, not what such values cannot express."
+        _print_evaluation(f"{policy} on {data}", result, "", noise)
+    elif data is None:
         check_idle("a policy that plays", gamma=gamma, replicates=replicates)
-        loaded = load_policy(policy)
-        playing = where.environment(loaded)
-        _evaluate_by_play(policy, loaded, playing, 100 if episodes is None else episodes, seed)
-        return
-    policy_file(policy)
-    check_idle("a policy by step", gamma=gamma, episodes=episodes, **where.given())
-    if data is None:
-        raise HyqError(f"{policy} is a policy by step: give the data to evaluate it on as --data")
-    if not data.exists():
-        raise HyqError(f"no dataset at {data}: give the directory that was saved as --data")
-    resamples = BY_STEP if replicates is None else replicates
-    result = evaluate_saved(policy, data, replicates=resamples, seed=seed)
-    noise = "The interval shows the noise of the data, not what such values cannot express."
-    _print_evaluation(f"{policy} on {data}", result, "", noise)
+        _evaluate_by_play(policy, where, 100 if episodes is None else episodes, seed)
+    else:
+        check_idle("a deep policy on data", **where.given(), episodes=episodes)
+        discount = GAMMA if gamma is None else gamma
+        _evaluate_on_data(policy, data, DEEP if replicates is None else replicates, discount, seed)
 
 
-def _evaluate_on_data(
-    path: Path, data: Path, replicates: int, gamma: float | None, seed: int
-) -> None:
+def _evaluate_on_data(path: Path, data: Path, replicates: int, gamma: float, seed: int) -> None:
     """Evaluate a deep policy from whole episodes, and say what speaks against the result."""
     policy = load_policy(path)
     if is_stochastic(policy):
@@ -90,23 +86,14 @@ def _evaluate_on_data(
     dataset = load(data)
     if not dataset.ordered:
         raise HyqError(f"{data} holds transitions by step: a deep policy is evaluated on episodes")
-    discount = GAMMA if gamma is None else gamma
-    console = Terminal()
-    with progress_bar("learning values", UPDATES, console) as update:
-        result = deep_evaluation(
-            policy,
-            dataset,
-            gamma=discount,
-            replicates=replicates,
-            seed=seed,
-            updates=UPDATES,
-            progress=update,
-        )
+    given: dict[str, Any] = {"gamma": gamma, "replicates": replicates, "seed": seed}
+    with progress_bar("learning values", UPDATES, Terminal()) as update:
+        result = deep_evaluation(policy, dataset, updates=UPDATES, progress=update, **given)
     calibrated = (
         f"The interval is {WIDER:g} times as wide as the networks' spread makes it: "
         "calibrated on three small problems, not proved."
     )
-    _print_evaluation(f"{path} on {data}", result, f", discounted by {discount:g}", calibrated)
+    _print_evaluation(f"{path} on {data}", result, f", discounted by {gamma:g}", calibrated)
 
 
 def _print_evaluation(title: str, found: Evaluation, how: str, note: str) -> None:
@@ -123,19 +110,18 @@ def _print_evaluation(title: str, found: Evaluation, how: str, note: str) -> Non
         facts = estimate | facts
     console = Terminal()
     console.print(facts_table(facts, title))
-    if not found.doubts:
+    if found.doubts:
+        why = printable(f": {'; '.join(found.doubts)}")
+        console.print(Text.assemble(("cannot tell from this data", "yellow"), why))
+    else:
         console.print(note)
-        return
-    why = "; ".join(found.doubts)
-    console.print(Text.assemble(("cannot tell from this data", "yellow"), f": {printable(why)}"))
 
 
-def _evaluate_by_play(
-    path: Path, policy: Policy, environment: Environment, episodes: int, seed: int
-) -> None:
+def _evaluate_by_play(path: Path, where: PlayIn, episodes: int, seed: int) -> None:
+    policy, console = load_policy(path), Terminal()
+    environment = where.environment(policy)
     if episodes < 2:
         raise HyqError(f"a mean and its interval need 2 episodes or more, got {episodes}")
-    console = Terminal()
     with console.status(f"playing {episodes} episodes ..."):
         returns = play_returns(policy, environment, episodes, seed)
     mean, spread = returns.mean(), NORMAL_95 * returns.std(ddof=1) / math.sqrt(episodes)

@@ -7,10 +7,10 @@ from typing import Annotated
 import tyro
 from rich.console import Console
 
-from hyq.commands.watch import progress_bar
 from hyq.core.errors import HyqError
 from hyq.core.files import check_writable
-from hyq.core.terminal import Terminal
+from hyq.core.settings import check_idle
+from hyq.core.terminal import Terminal, progress_bar
 from hyq.report.ablations import report_ablations, report_datasets
 from hyq.report.curves import draw_runs, write_figure
 from hyq.report.montezuma import report_montezuma
@@ -20,7 +20,6 @@ from hyq.report.suite import report_suite as write_suite
 from hyq.report.tables import run_table
 from hyq.runs.montezuma_suite import (
     DATASETS,
-    VIDEO_EPISODES,
     make_video,
     videos_to_make,
     write_datasets,
@@ -30,17 +29,22 @@ from hyq.runs.records import read_suite
 console = Terminal()
 
 
-def report(
-    *paths: Annotated[Path, tyro.conf.Positional], figure: Path = Path("curves.png")
-) -> None:
-    """Compare any runs: print a table and draw their learning curves.
+def report(*paths: Annotated[Path, tyro.conf.Positional], figure: Path | None = None) -> None:
+    """Compare any runs: a table and their learning curves; or write the page of a whole suite.
 
     Args:
-        paths: The runs' directories.
-        figure: Where to draw.
+        paths: The runs' directories; or that of one suite, finished or not.
+        figure: Where to draw the curves of runs, curves.png if not given.
     """
     if not paths:
-        raise HyqError("name at least one run's directory")
+        raise HyqError("name at least one run's directory, or a suite's")
+    if (paths[0] / "suite.json").exists():
+        check_idle("the report of a suite", figure=figure)
+        if len(paths) > 1:
+            raise HyqError("a suite is reported on its own: name one directory")
+        report_suite(paths[0])
+        return
+    figure = figure or Path("curves.png")
     check_writable(figure)
     runs = [RunResult.read(path) for path in paths]
     write_figure(draw_runs(runs), figure)
@@ -48,12 +52,8 @@ def report(
     console.print(f"learning curves: {figure}")
 
 
-def report_suite(path: Annotated[Path, tyro.conf.Positional]) -> None:
-    """Write the figure and the page of a suite from its records, finished or not.
-
-    Args:
-        path: The suite's directory.
-    """
+def report_suite(path: Path) -> None:
+    """Write the figure and the page of a suite from its records, finished or not."""
     name = read_suite(path)["suite"]
     _REPORTS.get(name, write_suite)(path, console)
 
@@ -64,7 +64,7 @@ def _record_and_report(path: Path, console: Console) -> None:
         with progress_bar("reading the datasets", console=console) as update:
             write_datasets(path, update)
     for place, run in videos_to_make(path).items():
-        with progress_bar(f"recording {place.name}", VIDEO_EPISODES, console) as update:
+        with progress_bar(f"recording {place.name}", console=console) as update:
             make_video(run, place, update)
     report_montezuma(path, console)
 

@@ -6,19 +6,18 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import tyro
 
 from hyq.commands.report import report_suite
-from hyq.commands.watch import progress_bar
 from hyq.core.errors import HyqError
 from hyq.core.settings import check_idle
-from hyq.core.terminal import Terminal
+from hyq.core.terminal import Terminal, progress_bar
 from hyq.report.theory import report_theory
 from hyq.runs import lock_coverage, theory
 from hyq.runs.launch import Event, Processes, SuiteDirectory, launch, pending
-from hyq.runs.suites import SUITES, Preset, Run, Suite, ablation_suite, montezuma_suite
+from hyq.runs.suites import SUITES, SUITES_BY_STEPS, Preset, Run, Suite
 
 console = Terminal()
 
@@ -47,13 +46,11 @@ Options = tyro.conf.OmitArgPrefixes[Launch]
 
 
 def reproduce(
-    suite: Annotated[
-        Literal["start", "lock", "briee", "deep", "coverage", "continuous", "montezuma-tuning"],
-        tyro.conf.Positional,
-    ],
+    suite: Annotated[str, tyro.conf.Positional],
     how: Options,
     *,
     preset: Preset = "full",
+    online_steps: int | None = None,
 ) -> None:
     """Run a whole comparison, or continue it, and write its figure, table and page.
 
@@ -64,33 +61,23 @@ def reproduce(
             coverage: how soon deep Hy-Q learns from each dataset of Montezuma's Revenge.
             continuous: Hy-SAC and the baselines on sparse tasks of robots and mazes.
             montezuma-tuning: four settings of each algorithm for Montezuma's Revenge.
+            montezuma: Hy-Q against the baselines on Montezuma's Revenge; hours to days.
+            ablations: what makes Hy-Q learn Montezuma's Revenge on a CPU, undone one by one, each
+            with one seed; hours.
         how: Where and how to run.
         preset: full has three or five replicates; quick takes minutes.
+        online_steps: Steps of every run of montezuma and ablations, in place of a preset: 3,000,000
+            and 300,000 if not given. Algorithms that never act make as many updates.
     """
-    _run_suite(SUITES[suite](preset), f"{suite}-{preset}", how)
-
-
-def reproduce_montezuma(how: Options, *, online_steps: int = 3_000_000) -> None:
-    """Compare Hy-Q with the baselines on Montezuma's Revenge, or continue it; hours to days.
-
-    Args:
-        how: Where and how to run.
-        online_steps: Steps of every run that acts; the others make as many updates.
-    """
-    _run_suite(montezuma_suite(online_steps), "montezuma", how)
-
-
-def reproduce_ablations(how: Options, *, online_steps: int = 300_000) -> None:
-    """Undo the settings that make Hy-Q learn Montezuma's Revenge on a CPU, one by one; hours.
-
-    Each with one seed. The report puts differences in brackets that another seed could make as
-    well: up to 581 points within 300,000 steps, and more later.
-
-    Args:
-        how: Where and how to run.
-        online_steps: Steps of every run.
-    """
-    _run_suite(ablation_suite(online_steps), "ablations", how)
+    if suite in SUITES_BY_STEPS:
+        check_idle(suite, preset=preset if preset == "quick" else None)
+        make, usual = SUITES_BY_STEPS[suite]
+        _run_suite(make(usual if online_steps is None else online_steps), suite, how)
+    elif suite not in SUITES:
+        raise HyqError(f"no suite {suite!r}: choose from {', '.join([*SUITES, *SUITES_BY_STEPS])}")
+    else:
+        check_idle(suite, online_steps=online_steps)
+        _run_suite(SUITES[suite](preset), f"{suite}-{preset}", how)
 
 
 def reproduce_theory(*, out: Path = Path("results/theory"), quick: bool = False) -> None:
@@ -112,12 +99,9 @@ def _run_suite(chosen: Suite, name: str, how: Launch) -> None:
     todo = pending(directory, chosen, how.retry)
     events = launch(directory, todo, _pool(directory.path, how))
     began = time.perf_counter()
-    finished = watch_suite(directory, chosen, events)
-    if finished:
+    if finished := watch_suite(directory, chosen, events):
         elapsed = time.perf_counter() - began
-        busy = sum(
-            (directory.summary(run) or {"wall_seconds": 0})["wall_seconds"] for run in finished
-        )
+        busy = sum((directory.summary(run) or {}).get("wall_seconds", 0) for run in finished)
         console.print(f"{len(finished)} runs, {busy:,.0f} s of work in {elapsed:,.0f} s")
     report_suite(directory.path)
 

@@ -2,42 +2,29 @@
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated
 
 import tyro
 
-from hyq.algorithms import ALGORITHMS, configure, setting_groups
+from hyq.algorithms import ALGORITHMS
 from hyq.commands.report import report
-from hyq.commands.watch import HYBRID, LOCK, RND, check_tensorboard, to_tensorboard, watch
+from hyq.commands.watch import check_tensorboard, watch, watch_deep
 from hyq.core.actions import ActionKind, action_kind
 from hyq.core.errors import HyqError
-from hyq.core.schedules import PiecewiseLinear
-from hyq.core.settings import encode_value, field_help, json_object
+from hyq.core.settings import encode, json_object
 from hyq.core.terminal import Terminal
 from hyq.data.spaces import spaces_of
 from hyq.envs.make import kind_of_actions
 from hyq.runs import lock, runner
 from hyq.runs.lock_algorithms import LOCK_ALGORITHMS
-from hyq.runs.lock_spec import LockRun
 from hyq.runs.longer import lengthen
 from hyq.runs.named_data import load
 from hyq.runs.records import RunDirectory
 from hyq.runs.spec import RunSpec
 
 console = Terminal()
-
-
-def run_lock(spec: tyro.conf.OmitArgPrefixes[LockRun], *, out: Path) -> None:
-    """Train V-type Hy-Q, or a baseline, on the combination lock.
-
-    Args:
-        spec: What to run.
-        out: New directory for the records, the learning curve and the checkpoints.
-    """
-    watch(lock.start(spec, out), console, LOCK)
-    report(out, figure=out / "curve.png")
 
 
 def train(words: list[str]) -> Callable[..., None]:
@@ -47,14 +34,15 @@ def train(words: list[str]) -> Callable[..., None]:
     on the words of the command.
     """
     algorithm, preset = _option(words, "algorithm") or "hyq", _option(words, "preset") or "default"
-    actions = _kind_of_actions(words)
-    run_options = _run_options(actions)
-    settings_options = _settings_options(algorithm, preset, actions)
+    usual = RunSpec(algorithm=algorithm, preset=preset, actions=_kind_of_actions(words))
+    configs = usual.configs
+    groups = [(group.__name__, group, configs.get(group)) for group in configs.algorithm.groups]
+    all_settings = dataclasses.make_dataclass("Settings", groups, frozen=True)
 
     def command(
-        run: tyro.conf.OmitArgPrefixes[run_options],  # type: ignore[valid-type]
-        settings: tyro.conf.OmitArgPrefixes[settings_options],  # type: ignore[valid-type]
         *,
+        run: tyro.conf.OmitArgPrefixes[RunSpec] = usual,
+        settings: tyro.conf.OmitArgPrefixes[all_settings],  # type: ignore[valid-type]
         out: Path,
         tensorboard: bool = False,
         keep_checkpoint: bool = False,
@@ -77,18 +65,18 @@ def train(words: list[str]) -> Callable[..., None]:
         """
         if tensorboard:
             check_tensorboard()
-        options, usual = dataclasses.asdict(run), dataclasses.asdict(settings_options())
-        if options["env"] is None:  # the default is not 0, so only the words tell a given one
+        if run.env is None:  # the default is not 0, so only the words tell a given one
             episodes = _option(words, "evaluation-episodes")
             runner.check_played(evaluation_episodes=episodes not in (None, "0"))
-        options["env_parameters"] = json_object("env_parameters", options["env_parameters"])
-        given = dataclasses.asdict(settings).items()
-        spec = RunSpec(**options, settings={name: v for name, v in given if v != usual[name]})
-        seconds = 60 * checkpoint_minutes
+        given = {n: v for group in vars(settings).values() for n, v in encode(group).items()}
+        before = configs.encoded()
+        changed = {name: value for name, value in given.items() if value != before[name]}
+        spec = dataclasses.replace(run, settings=changed)
         progress = runner.start(
-            spec, out, keep_checkpoint=keep_checkpoint, checkpoint_seconds=seconds
+            spec, out, keep_checkpoint=keep_checkpoint, checkpoint_seconds=60 * checkpoint_minutes
         )
-        _watch(spec, progress, out, tensorboard)
+        watch_deep(progress, spec, console, out / "tensorboard" if tensorboard else None)
+        report(out, figure=out / "curve.png")
 
     return command
 
@@ -101,44 +89,10 @@ def _kind_of_actions(words: list[str]) -> ActionKind:
     env, data = _option(words, "env"), _option(words, "data")
     if env is None:
         return "discrete" if data is None else action_kind(spaces_of(load(data))[1])
-    parameters = json_object("env_parameters", _option(words, "env-parameters") or "{}")
-    return kind_of_actions(env, _options_after(words, "wrappers"), parameters)
-
-
-def _options_after(words: list[str], name: str) -> list[str]:
-    """Return the words that follow an option, up to the next one."""
-    after = words[words.index(f"--{name}") + 1 :] if f"--{name}" in words else []
-    return list(itertools.takewhile(lambda word: not word.startswith("--"), after))
-
-
-def _run_options(actions: ActionKind) -> type[Any]:
-    """Return the fields of `RunSpec` that are options themselves, with their documentation."""
-    defaults = {part.name: part.default for part in dataclasses.fields(RunSpec)}
-    defaults |= {"env_parameters": "{}", "actions": actions}
-    kinds = get_type_hints(RunSpec) | {"env_parameters": str}
-    del defaults["settings"]
-    return _options("RunOptions", {name: (kinds[name], RunSpec, v) for name, v in defaults.items()})
-
-
-def _settings_options(algorithm: str, preset: str, actions: ActionKind) -> type[Any]:
-    """Return the settings of an algorithm as options, with the preset's values as defaults."""
-    configs = configure(algorithm, preset, actions=actions)
-    parts: dict[str, tuple[Any, type[Any], Any]] = {}
-    for name, group in setting_groups(algorithm, actions).items():
-        kind, value = get_type_hints(group)[name], getattr(configs.get(group), name)
-        if kind is PiecewiseLinear:
-            kind, value = str, str(encode_value(value))
-        parts[name] = kind, group, value
-    return _options("Settings", parts)
-
-
-def _options(title: str, parts: Mapping[str, tuple[Any, type[Any], Any]]) -> type[Any]:
-    """Make a dataclass of fields of others: their type, where their help is, and their default."""
-    fields: list[Any] = []
-    for name, (kind, home, default) in parts.items():
-        described: Any = Annotated[kind, tyro.conf.arg(help=field_help(home)[name])]
-        fields.append((name, described, dataclasses.field(default=default)))
-    return dataclasses.make_dataclass(title, fields, frozen=True)
+    after = words[words.index("--wrappers") + 1 :] if "--wrappers" in words else []
+    wrappers = list(itertools.takewhile(lambda word: not word.startswith("--"), after))
+    parameters = json_object(_option(words, "env-parameters") or "{}")
+    return kind_of_actions(env, wrappers, parameters)
 
 
 def _option(words: list[str], name: str) -> str | None:
@@ -149,18 +103,6 @@ def _option(words: list[str], name: str) -> str | None:
         if word.startswith(f"--{name}="):
             return word.partition("=")[2]
     return None
-
-
-def _watch(
-    spec: RunSpec, progress: Iterator[runner.Progress], out: Path, tensorboard: bool = False
-) -> None:
-    if tensorboard:
-        progress = to_tensorboard(progress, out / "tensorboard")
-    settings = spec.configs.encoded()
-    counter = "updates" if "updates" in settings else "online_steps"
-    columns = RND if spec.algorithm == "rnd" else HYBRID
-    watch(progress, console, columns, settings[counter], counter)
-    report(out, figure=out / "curve.png")
 
 
 def resume(
@@ -190,13 +132,14 @@ def resume(
         out = into
     manifest = RunDirectory.open(out).manifest
     if manifest["experiment"] == "train":
-        spec = RunSpec.decoded(manifest["spec"])
-        _watch(spec, runner.resume(out, trust=trust), out, (out / "tensorboard").exists())
+        events = out / "tensorboard"
+        progress, spec = runner.resume(out, trust=trust), RunSpec.decoded(manifest["spec"])
+        watch_deep(progress, spec, console, events if events.exists() else None)
     elif manifest["experiment"] == "lock":
-        watch(lock.resume(out), console, LOCK)
-        report(out, figure=out / "curve.png")
+        watch(lock.resume(out), console)
     else:
         raise HyqError(f"{out} cannot be resumed: it is a run of {manifest['experiment']!r}")
+    report(out, figure=out / "curve.png")
 
 
 def algorithms() -> None:

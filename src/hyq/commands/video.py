@@ -1,20 +1,18 @@
 """The subcommand that shows what a saved policy does."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
 import tyro
 
-from hyq.commands.watch import progress_bar
 from hyq.core.errors import HyqError
-from hyq.core.settings import check_idle, json_object
-from hyq.core.terminal import Terminal
+from hyq.core.settings import check_idle
+from hyq.core.terminal import Terminal, progress_bar
 from hyq.policy import Policy
 from hyq.report.video import draw_video, video_table
-from hyq.runs.video import EPSILON, FILE, Environment, Kept, Video, load_policy, play_video
-
-EPISODES, SEED = 20, 7
+from hyq.runs.video import FILE, Environment, Kept, Video, load_policy, play_video
 
 
 @dataclass(frozen=True)
@@ -25,19 +23,18 @@ class PlayIn:
     """Environment, for a policy outside of its run."""
     wrappers: tuple[str, ...] = ()
     """module:Class of wrappers around that environment, innermost first."""
-    env_parameters: str = "{}"
-    """Parameters of that environment, as a JSON object."""
+    env_parameters: Mapping[str, Any] = field(default_factory=dict)
+    """Parameters of that environment."""
     trust: bool = False
     """Import the environment that the file of another user or machine names."""
 
     def given(self) -> dict[str, Any]:
         """Return the options by name, where they are given."""
-        return {name: value for name, value in vars(self).items() if value not in ((), "{}")}
+        return {name: value for name, value in vars(self).items() if value not in ((), {})}
 
     def environment(self, policy: Policy) -> Environment:
         """Return the environment to play in: the one that is named, or else the policy's own."""
-        parameters = json_object("env_parameters", self.env_parameters)
-        return Environment.of(policy, self.env, self.wrappers, parameters, self.trust)
+        return Environment.of(policy, self.env, self.wrappers, self.env_parameters, self.trust)
 
 
 def video(
@@ -69,22 +66,19 @@ def video(
     if images < 2:
         raise HyqError(f"a strip needs two images, got {images}")
     console = Terminal()
+    chosen: dict[str, Any] = {"episodes": episodes, "seed": seed, "epsilon": epsilon}
     if (path / FILE).exists():
-        drawn = {name: value for name, value in where.given().items() if name != "trust"}
-        play = {"episodes": episodes, "seed": seed, "epsilon": epsilon, "policy": policy}
-        check_idle("drawing a video again", **drawn, **play)
+        elsewhere = {name: value for name, value in where.given().items() if name != "trust"}
+        check_idle("drawing a video again", **elsewhere, **chosen, policy=policy)
         made, place = Video.load(path, where.trust), out or path
     else:
         place = out or path / "video"
         if (place / FILE).exists():
             raise HyqError(f"{place} holds a video already: choose another directory")
         loaded = load_policy(path, policy or "best")
-        environment = where.environment(loaded)
-        count = EPISODES if episodes is None else episodes
-        number = SEED if seed is None else seed
-        chance = EPSILON if epsilon is None else epsilon
-        with progress_bar("playing", count, console) as update:
-            made = play_video(loaded, environment, count, number, chance, update)
+        given = {name: value for name, value in chosen.items() if value is not None}
+        with progress_bar("playing", episodes, console) as update:
+            made = play_video(loaded, where.environment(loaded), progress=update, **given)
     made.save(place)
     draw_video(made, place, images)
     console.print(video_table(made))

@@ -1,28 +1,18 @@
-"""What is shown of work under way: bars, a line a record of a run, and TensorBoard's events."""
+"""What is shown of a run under way: a line a record above a bar, and TensorBoard's events."""
 
 import importlib.util
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    Progress,
-    ProgressColumn,
-    Task,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
-from rich.text import Text
 
 from hyq.core.errors import HyqError
+from hyq.core.terminal import progress_bar
 from hyq.report.tables import number
-from hyq.runs import records
+from hyq.runs.records import Progress
+from hyq.runs.spec import RunSpec
 
-Message = TypeVar("Message", bound=records.Progress)
 Columns = Sequence[tuple[str, int, Sequence[str]]]
 """Title, width, and the names of the values that are shown, separated by a slash."""
 RETURNS: Columns = (("eval", 9, ("eval_return",)), ("recent", 9, ("recent_return",)))
@@ -46,32 +36,6 @@ LOCK: Columns = (
 )
 
 
-class _Done(ProgressColumn):
-    """What is done, and of how much where that is known."""
-
-    def render(self, task: Task) -> Text:
-        total = "" if task.total is None else f" of {task.total:,.0f}"
-        return Text(f"{task.completed:,.0f}{total}")
-
-
-@contextmanager
-def progress_bar(
-    label: str, total: float | None = None, console: Console | None = None
-) -> Iterator[Callable[..., None]]:
-    """Show a bar; what it yields is called with what is done, and the total where that is new.
-
-    By name it takes whatever `Progress.update` does. What is printed meanwhile stands above.
-    """
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(), _Done())
-    with Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=console) as bar:
-        task = bar.add_task(label, total=total)
-
-        def update(completed: float | None = None, total: float | None = None, **more: Any) -> None:
-            bar.update(task, completed=completed, total=total, **more)
-
-        yield update
-
-
 def header(columns: Columns, counter: str = "online_steps") -> str:
     """Return the titles above the lines."""
     titles = (f"{title:>{width}}" for title, width, _ in columns)
@@ -82,15 +46,17 @@ def line(
     row: Mapping[str, Any], speed: float | None, columns: Columns, counter: str = "online_steps"
 ) -> str:
     """Show a record in one line, beginning with the value of `counter`."""
-    values = ("/".join(number(row.get(name)) for name in names) for _, _, names in columns)
-    cells = (f"{value:>{width}}" for value, (_, width, _) in zip(values, columns, strict=True))
+    cells = []
+    for _, width, names in columns:
+        values = "/".join(number(row.get(name)) for name in names)
+        cells.append(f"{values:>{width}}")
     return f"{row[counter]:12,d} {'-' if speed is None else f'{speed:,.0f}':>8} {' '.join(cells)}"
 
 
 def watch(
-    messages: Iterator[records.Progress],
+    messages: Iterator[Progress],
     console: Console,
-    columns: Columns = HYBRID,
+    columns: Columns = LOCK,
     total: int | None = None,
     counter: str = "online_steps",
 ) -> None:
@@ -103,7 +69,18 @@ def watch(
             update(message.row[counter])
 
 
-def _with_speed(messages: Iterator[Message]) -> Iterator[tuple[Message, float | None]]:
+def watch_deep(
+    messages: Iterator[Progress], spec: RunSpec, console: Console, events: Path | None = None
+) -> None:
+    """Watch a deep run, and write TensorBoard's events into a directory where one is given."""
+    counter, total = spec.length
+    columns = RND if spec.algorithm == "rnd" else HYBRID
+    if events is not None:
+        messages = to_tensorboard(messages, events)
+    watch(messages, console, columns, total, counter)
+
+
+def _with_speed(messages: Iterator[Progress]) -> Iterator[tuple[Progress, float | None]]:
     """Pair each message with the steps per second of its record.
 
     How many steps of a resumed run's first record are new is not known, nor then its speed.
@@ -124,7 +101,7 @@ def check_tensorboard() -> None:
         raise HyqError("--tensorboard needs TensorBoard: pip install 'hyq[tensorboard]'")
 
 
-def to_tensorboard(messages: Iterator[Message], directory: Path) -> Iterator[Message]:
+def to_tensorboard(messages: Iterator[Progress], directory: Path) -> Iterator[Progress]:
     """Pass a run's messages on, writing every number of its records on the way."""
     from torch.utils.tensorboard import SummaryWriter  # noqa: PLC0415 (an optional package)
 

@@ -1,11 +1,8 @@
 """Settings as data: one decoder for what the shell, a file or Python gives, and shared checks."""
 
-import ast
-import inspect
 import json
 import math
 import numbers
-import textwrap
 import types
 from collections.abc import Mapping
 from dataclasses import MISSING, fields, is_dataclass
@@ -94,14 +91,14 @@ def decode_value(name: str, kind: Any, value: Any) -> Any:
     return value
 
 
-def json_object(name: str, text: str) -> dict[str, Any]:
-    """Read a setting that is given as a JSON object."""
+def json_object(text: str) -> dict[str, Any]:
+    """Read a JSON object."""
     try:
         value = json.loads(text)
     except ValueError:
         value = None
     if not isinstance(value, dict):
-        raise HyqError(f"{name} must be a JSON object, got {text!r}")
+        raise HyqError(f"parameters are given as a JSON object, got {text!r}")
     return value
 
 
@@ -117,20 +114,6 @@ def encode_value(value: Any) -> Any:
 def encode(config: Any) -> dict[str, Any]:
     """Return all settings of a config as JSON holds them."""
     return {field.name: encode_value(getattr(config, field.name)) for field in fields(config)}
-
-
-def field_help(config: type[Any]) -> dict[str, str]:
-    """Return what the docstring below each field of a dataclass says."""
-    found: dict[str, str] = {}
-    for base in reversed(config.__mro__[:-1]):
-        [definition] = ast.parse(textwrap.dedent(inspect.getsource(base))).body
-        assert isinstance(definition, ast.ClassDef)
-        for field, text in zip(definition.body, definition.body[1:], strict=False):
-            if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr):
-                assert isinstance(field.target, ast.Name)
-                assert isinstance(text.value, ast.Constant)
-                found[field.target.id] = " ".join(str(text.value.value).split())
-    return found
 
 
 def _decode_tuple(name: str, arguments: tuple[Any, ...], value: Any) -> tuple[Any, ...]:

@@ -310,7 +310,7 @@ def _squares(
             squares.append((visits[a][seen] * visits[b][seen] / nu[seen]).sum())
         return float(np.mean(squares))
 
-    return without(-1), np.array([without(fold) for fold in folds])
+    return without(-1), np.array([without(int(fold)) for fold in folds])
 
 
 def _untried(places: IntArray, weight: FloatArray, actions: int, tried: IntArray) -> float:

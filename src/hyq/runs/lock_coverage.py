@@ -7,20 +7,21 @@ against the optimal policy, and V-type Hy-Q is run on it until it solves the loc
 
 import tempfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from hyq.core.seeding import Streams
-from hyq.core.types import Transitions
+from hyq.core.types import Array, Transitions
 from hyq.coverage.check import check_all
-from hyq.coverage.policy import load_policy, save_policy
 from hyq.coverage.steps import play_in
 from hyq.data.dataset import Dataset
 from hyq.envs.combination_lock import LATENTS, CombinationLockVector, LockSpec
-from hyq.experts.lock import lock_dataset, lock_provenance
+from hyq.experts.lock import lock_provenance
 from hyq.fqi.block import BlockFunction
+from hyq.fqi.classes import GreedyPolicy
 from hyq.fqi.rollout import lockstep
 from hyq.runs import lock
 from hyq.runs.lock_spec import LockRun
@@ -36,15 +37,12 @@ def random_episodes(spec: LockSpec, size: int, seed: int) -> Dataset:
     streams = Streams(seed)
     env = CombinationLockVector(size // spec.horizon, **vars(spec))
     rng = streams.generator("random-episodes")
-    parts = [
-        rows
-        for rows, _ in lockstep(
-            env,
-            lambda h, observation: rng.integers(spec.actions, size=len(observation)),
-            spec.horizon,
-            streams.integer("random-episodes", "environment"),
-        )
-    ]
+    env_seed = streams.integer("random-episodes", "environment")
+
+    def at_random(h: int, observation: Array) -> Array:
+        return rng.integers(spec.actions, size=len(observation))
+
+    parts = [rows for rows, _ in lockstep(env, at_random, spec.horizon, env_seed)]
     step = np.repeat(np.arange(spec.horizon), env.num_envs)
     provenance = lock_provenance(spec) | {"behaviour": "uniform", "seed": seed}
     return Dataset.from_transitions(Transitions.concatenate(parts), step, provenance)
@@ -67,25 +65,24 @@ def optimal_policy(spec: LockSpec) -> list[BlockFunction]:
 
 def start(out: Path, quick: bool = False) -> Iterator[tuple[int, int]]:
     """Append a record a dataset and seed to `out`/lock.jsonl, yielding (done, all) after each."""
-    seeds = range(1 if quick else 3)
     horizon, size, budget = (6, 6000, 2000) if quick else (20, 100_000, 60_000)
-    done, records = 0, Records(out / "lock.jsonl")
-    for seed in seeds:
+    cases = [(seed, kind) for seed in range(1 if quick else 3) for kind in DATA]
+    records = Records(out / "lock.jsonl")
+    for done, (seed, kind) in enumerate(cases, start=1):
         spec = LockRun(horizon=horizon, seed=seed, offline_samples=size)
         with tempfile.TemporaryDirectory() as directory:
-            root = Path(directory)
-            save_policy(root / "optimal", optimal_policy(spec.lock))
-            random_episodes(spec.lock, size, seed).save(root / "uniform")
-            for kind in DATA[:2]:
-                lock_dataset(spec.lock, kind, size, seed).save(root / kind)  # type: ignore[arg-type]
-            for kind in DATA:
-                row = _measure(root, kind, spec, budget)
-                records.append({"data": kind, "seed": seed, **row})
-                yield (done := done + 1), len(seeds) * len(DATA)
+            row = _measure(Path(directory), kind, spec, budget)
+        records.append({"data": kind, "seed": seed, **row})
+        yield done, len(cases)
 
 
 def _measure(root: Path, kind: str, spec: LockRun, budget: int) -> dict[str, Any]:
-    data, policy = Dataset.load(root / kind), load_policy(root / "optimal")
+    if kind == "uniform":
+        data = random_episodes(spec.lock, spec.offline_samples, spec.seed)
+    else:
+        data = replace(spec, data=kind).dataset()
+    data.save(root / "data")
+    policy = GreedyPolicy(tuple(optimal_policy(spec.lock)))
     played = "optimal", play_in(policy, data, None, PLAYED)
     (found,) = check_all({kind: data}, played=played, by_step=policy)
     coverage = found.coverage
@@ -94,25 +91,23 @@ def _measure(root: Path, kind: str, spec: LockRun, budget: int) -> dict[str, Any
     # One tuple a step and iteration makes the samples to solve as fine as they can be; data that
     # does not cover the policy is given ten, or it would take hours to give up.
     run = LockRun(
-        data=str(root / kind),
+        data=str(root / "data"),
         horizon=spec.horizon,
         seed=spec.seed,
         m_on=1 if covered else 10,
         online_budget=budget,
     )
-    *_, last = lock.start(run, root / f"run-{kind}")
+    *_, last = lock.start(run, root / "run")
     assert last.summary is not None
+    measured = (transfer.value, transfer.low, transfer.high, coverage.condition)
+    # Without cover the coefficient is infinite, which JSON has not: None stands for it.
+    value, low, high, condition = measured if covered else [None] * 4
     return {
         **{name: last.summary[name] for name in ("solved", "online_steps", "eval_return")},
         "covered": covered,
-        "transfer": _finite(transfer.value, covered),
-        "transfer_interval": [_finite(end, covered) for end in (transfer.low, transfer.high)],
-        "condition": _finite(coverage.condition, covered),
+        "transfer": value,
+        "transfer_interval": [low, high],
+        "condition": condition,
         "unsupported": coverage.unseen,
         "escaping": found.cells.escaping,
     }
-
-
-def _finite(value: float, covered: bool) -> float | None:
-    """Without cover the coefficient is infinite, which JSON has not: None stands for it."""
-    return value if covered else None

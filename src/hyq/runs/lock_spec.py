@@ -1,22 +1,17 @@
 """Experiments as data: a frozen spec says everything a run depends on."""
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, Self, get_args
+from typing import get_args
 
 from hyq.core.errors import HyqError
-from hyq.core.settings import decode
+from hyq.core.settings import check_range
 from hyq.data.dataset import Dataset
 from hyq.data.fits import check_fits, same_provenance
 from hyq.data.mix import mixing_weights
-from hyq.envs.combination_lock import (
-    CombinationLockVector,
-    Emission,
-    LockSpec,
-)
+from hyq.envs.combination_lock import CombinationLockVector, Emission, LockSpec
 from hyq.experts.lock import LockData, lock_dataset, lock_provenance
-from hyq.runs.spec import as_file_name, changed_fields
+from hyq.runs.spec import Spec, as_file_name, changed_fields
 
 OFFLINE = ("bc", "cql", "cql-block", "offline-fqi")
 ACTING = ("hyq", "hyq-adam", "online-only", "warm-start", "dqfd", "dqfd-block", "briee")
@@ -33,7 +28,7 @@ USED_BY = {
 
 
 @dataclass(frozen=True)
-class LockRun:
+class LockRun(Spec):
     """One run of one algorithm on one lock. Equal specs are the same run."""
 
     algorithm: str = "hyq"
@@ -72,10 +67,8 @@ class LockRun:
 
     def __post_init__(self) -> None:
         for name in ("m_on", "evaluation_episodes", "iterations", "online_budget"):
-            if getattr(self, name) < 1:
-                raise HyqError(f"{name} must be at least 1, got {getattr(self, name)}")
-        if self.seed < 0:
-            raise HyqError(f"seed must not be negative, got {self.seed}")
+            check_range(name, getattr(self, name), 1)
+        check_range("seed", self.seed, 0)
         if self.offline_samples < self.horizon:
             raise HyqError(
                 f"offline_samples must be at least the horizon, {self.horizon}, "
@@ -94,16 +87,8 @@ class LockRun:
     @property
     def lock(self) -> LockSpec:
         """The environment."""
-        return LockSpec(
-            horizon=self.horizon,
-            actions=self.actions,
-            anti_reward_probability=self.anti_reward_probability,
-            noise=self.noise,
-            emission=self.emission,
-            dense=self.dense,
-            variable_latent=self.variable_latent,
-            instance_seed=self.seed,
-        )
+        shared = {part.name for part in fields(LockSpec)} & vars(self).keys()
+        return LockSpec(instance_seed=self.seed, **{name: getattr(self, name) for name in shared})
 
     @property
     def id(self) -> str:
@@ -111,15 +96,6 @@ class LockRun:
         details = changed_fields(self, ("algorithm", "data", "horizon", "seed"))
         name = f"{self.algorithm}-{self.data}-h{self.horizon}{details}-s{self.seed}"
         return as_file_name(name)
-
-    def encoded(self) -> dict[str, Any]:
-        """Return the spec as JSON holds it."""
-        return asdict(self)
-
-    @classmethod
-    def decoded(cls, encoded: Mapping[str, Any]) -> Self:
-        """Undo `encoded`."""
-        return decode(cls, encoded)
 
     def dataset(self) -> Dataset:
         """Make or load the offline data, and see that it is of this lock."""

@@ -25,9 +25,9 @@ def lengthen(out: Path, steps: int, into: Path) -> None:
         raise HyqError(f"{out} cannot be made longer: only what 'hyq train' started can")
     before = RunSpec.decoded(manifest["spec"])
     check_settings(out, manifest, before)
-    counter = "updates" if "updates" in manifest["settings"] else "online_steps"
-    longer = {**before.settings, counter: steps}
-    after = replace(before, settings=longer, stop_when_solved=False)
+    counter, _ = before.length
+    settings = {**before.settings, counter: steps}
+    after = replace(before, settings=settings, stop_when_solved=False)
     done = earlier.rows[-1][counter] if earlier.rows else 0
     if steps <= done:
         raise HyqError(f"{out} has {done:,} {counter.replace('_', ' ')} already: ask for more")

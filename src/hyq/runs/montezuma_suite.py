@@ -13,7 +13,6 @@ from hyq.runs.records import RunDirectory, read_suite
 from hyq.runs.video import FILE, Environment, EpisodeFacts, Video, load_policy, play_video
 
 DATASETS, VIDEOS = "datasets.json", "videos"
-VIDEO_EPISODES, VIDEO_SEED = 20, 7
 
 
 def write_datasets(path: Path, progress: Callable[[int, int], None]) -> None:
@@ -68,11 +67,10 @@ def videos_to_make(path: Path) -> dict[Path, Path]:
     return {place: run for place, run in found.items() if not (place / FILE).exists()}
 
 
-def make_video(run: Path, place: Path, progress: Callable[[int], None]) -> None:
+def make_video(run: Path, place: Path, progress: Callable[[int, int], None]) -> None:
     """Let a run's best policy play, and keep the record."""
     policy = load_policy(run)
-    made = play_video(policy, Environment.of(policy), VIDEO_EPISODES, VIDEO_SEED, progress=progress)
-    made.save(place)
+    play_video(policy, Environment.of(policy), progress=progress).save(place)
 
 
 def read_video(path: Path, algorithm: str, data: str | None) -> Video | None:

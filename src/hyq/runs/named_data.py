@@ -56,17 +56,13 @@ def fitting(data: Dataset | Path | str | None, wrappers: Sequence[str]) -> Itera
 
 def _wrappers_of(data: Dataset | Path | str | None) -> Sequence[str] | None:
     """Look up the wrappers of a dataset without making or opening it; None where it has none."""
-    if data is None:
-        return None
-    if isinstance(data, Path | str):
-        named, manifest = described_names().get(str(data)), Path(data) / "manifest.json"
-        if named is not None:
-            return named.wrappers
-        provenance = read_json(manifest).get("provenance", {}) if manifest.is_file() else {}
-    else:
-        provenance = data.provenance
-    found: Sequence[str] | None = provenance.get("wrappers")
-    return found
+    if isinstance(data, Dataset):
+        return data.provenance.get("wrappers")
+    if named := described_names().get(str(data)):
+        return named.wrappers
+    manifest = Path(data or "") / "manifest.json"
+    about = read_json(manifest) if data and manifest.is_file() else {}
+    return about.get("provenance", {}).get("wrappers")
 
 
 def load(source: Any, seed: int = 0, *, episodes_per_file: bool = False, **options: Any) -> Dataset:

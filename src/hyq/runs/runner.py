@@ -5,7 +5,7 @@ The command and `hyq.train` both come here. Without a directory nothing is writt
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -177,16 +177,11 @@ class _Run:
             raise
 
     def _build(self, objects: Objects) -> None:
-        spec = self.spec
-        configs = spec.configs
+        spec, configs = self.spec, self.spec.configs
         about = configs.algorithm
-        data_is_idle = not (about.uses_data or about.scales_by_data)
-        if data_is_idle and (spec.data or objects.dataset):
+        given = spec.data if objects.dataset is None else objects.dataset
+        if given is not None and not about.takes_data:
             raise HyqError(f"{spec.algorithm} does not use offline data: leave it out")
-        self.network = objects.network
-        num_envs = int(configs.encoded().get("num_envs", 1))  # those that never act have none
-        # Environments come first: those in processes are forked, and PyTorch's threads do not
-        # outlive a fork. And they may raise, where data may take minutes to load.
         self._is_alone = spec.env is None and objects.env is None
         if self._is_alone and about.acts:
             raise HyqError(
@@ -196,13 +191,13 @@ class _Run:
         if self._is_alone:
             usual = RunSpec()
             check_played(**{n: getattr(spec, n) != getattr(usual, n) for n in PLAYED})
+        self.network = objects.network
         self.evaluation_episodes = 0 if self._is_alone else spec.evaluation_episodes
-        with fitting(objects.dataset or spec.data, spec.wrappers):
-            env, evaluation = self._environments(objects, num_envs)
-            self._evaluation = evaluation
-            dataset = objects.dataset
-            if dataset is None and spec.data is not None:
-                dataset = load(spec.data, spec.seed)
+        with fitting(given, spec.wrappers):
+            # Environments come first: those in processes are forked, and PyTorch's threads do not
+            # outlive a fork. And they may raise, where data may take minutes to load.
+            env, self._evaluation = self._environments(objects)
+            dataset = load(given, spec.seed) if isinstance(given, str) else given
             self.described_data = describe(dataset)
             if env is not None:
                 self._spaces = env.single_observation_space, env.single_action_space
@@ -214,63 +209,46 @@ class _Run:
             )
         if spec.start_from is not None:
             kept.load_networks(Path(spec.start_from), self.training)
-        if self._is_over():
+        if self.is_over():
             raise HyqError("nothing to learn: give online_steps, or data and pretraining")
         self._preprocessing: PreprocessingConfig = configs.get(PreprocessingConfig)
 
-    def _environments(
-        self, objects: Objects, num_envs: int
-    ) -> tuple[VectorEnv | None, VectorEnv | None]:
+    def _environments(self, objects: Objects) -> tuple[VectorEnv | None, VectorEnv | None]:
         """Return where to act and where to evaluate; None where data is all there is."""
-        if self._is_alone:
+        spec, episodes = self.spec, self.evaluation_episodes
+        num_envs = int(spec.configs.encoded().get("num_envs", 1))  # those that never act have none
+        given = objects.env or spec.env
+        if given is None:
             return None, None
-        episodes = self.evaluation_episodes
-        if not isinstance(objects.env, gym.vector.VectorEnv):
-            env = self._envs(objects, num_envs)
-            return env, self._envs(objects, evaluation_envs(episodes)) if episodes else None
-        if self.spec.configs.algorithm.acts and num_envs != objects.env.num_envs:
-            raise HyqError(f"set num_envs={objects.env.num_envs}, as the vector environment has")
-        if episodes and objects.evaluation_env is None:
-            raise HyqError(
-                "evaluations need environments of their own: give evaluation_env, a function "
-                "that makes the environment in place of a vector of them, or set "
-                "evaluation_episodes to 0"
-            )
-        return objects.env, objects.evaluation_env
+        if isinstance(given, gym.vector.VectorEnv):
+            if spec.configs.algorithm.acts and num_envs != given.num_envs:
+                raise HyqError(f"set num_envs={given.num_envs}, as the vector environment has")
+            if episodes and objects.evaluation_env is None:
+                raise HyqError(
+                    "evaluations need environments of their own: give evaluation_env, a function "
+                    "that makes the environment in place of a vector of them, or set "
+                    "evaluation_episodes to 0"
+                )
+            return given, objects.evaluation_env
 
-    def _envs(self, objects: Objects, count: int) -> VectorEnv:
-        spec = self.spec
-        named = objects.env or spec.env
-        if named is None or isinstance(named, gym.vector.VectorEnv):
-            raise HyqError("name an environment")
-        made = make_vector_env(
-            named,
-            count,
-            wrappers=spec.wrappers,
-            processes=spec.processes,
-            **dict(spec.env_parameters),
-        )
-        self._opened.enter_context(closing(made))
-        return made
+        def make(count: int) -> VectorEnv:
+            how: dict[str, Any] = {"wrappers": spec.wrappers, "processes": spec.processes}
+            made = make_vector_env(given, count, **how, **dict(spec.env_parameters))
+            return self._opened.enter_context(closing(made))
+
+        return make(num_envs), make(evaluation_envs(episodes)) if episodes else None
 
     def policy(self, score: float | None = None) -> Policy:
         """Return the policy of now, to keep."""
-        spec = self.spec.encoded()
         names = ("algorithm", "env", "wrappers", "env_parameters", "data", "seed")
-        about = {name: spec[name] for name in names}
-        described = {
+        spec = self.spec.encoded()
+        about = {name: spec[name] for name in names} | {
             "dataset": (self.described_data or {}).get("sha256"),
             "return": score,
             "signature": sign(self.spec.code),
         }
-        observation_space, action_space = self._spaces
-        return Policy(
-            plain_network(self.training.policy_network()),
-            observation_space,
-            action_space,
-            self._preprocessing,
-            {**about, **described},
-        )
+        network = plain_network(self.training.policy_network())
+        return Policy(network, *self._spaces, self._preprocessing, about)
 
     def record(
         self, directory: RunDirectory | None, checkpoint_seconds: float
@@ -278,82 +256,71 @@ class _Run:
         """Train to the end, from the checkpoint if there is one."""
         writer = directory.only_writer() if directory else nullcontext()
         with self._opened, one_thread(), interruptible() as interrupted, writer:
-            yield from self._record(directory, checkpoint_seconds, interrupted)
-
-    def _record(
-        self,
-        directory: RunDirectory | None,
-        checkpoint_seconds: float,
-        interrupted: Callable[[], bool],
-    ) -> Iterator[Progress]:
-        spec, training = self.spec, self.training
-        checkpoint = TrainingCheckpoint(directory.checkpoint) if directory else None
-        saved = checkpoint.load(training) if checkpoint else {}
-        if directory:
-            with raising_damage(directory.checkpoint):
-                directory.check_recorded(int(saved.get("reports", 0)))
-        evaluator = _Evaluator(self, directory, saved)
-        earlier, last_saved = saved.get("elapsed", 0.0), time.perf_counter()
-
-        def ended() -> bool:
-            solved = evaluator.solved_at is not None and spec.stop_when_solved
-            return self._is_over() or solved
-
-        def finish() -> dict[str, Any]:
-            policy = self.policy(evaluator.last)
+            checkpoint = TrainingCheckpoint(directory.checkpoint) if directory else None
+            saved = checkpoint.load(self.training) if checkpoint else {}
             if directory:
-                policy.save(directory.path / "last")
-                kept.save_networks(directory.path, training)
-                if spec.save_experience and training.buffer is not None:
-                    kept.save_experience(directory.path, spec, training, self._spaces)
-            estimate = {}
-            if self._is_alone:
-                estimate = {"estimate": kept.estimate(policy, self._held_out, spec.seed)}
-            seconds = earlier + time.perf_counter() - self._began
-            summary = {**evaluator.summary(seconds), **estimate}
-            if directory:
-                directory.finish(summary)
-            return summary
-
-        def save(reports: int) -> None:
-            if checkpoint:
-                elapsed = earlier + time.perf_counter() - self._began
-                checkpoint.save(training, evaluator.state(elapsed, reports))
-
-        if ended() and directory:  # it was killed between its last checkpoint and its summary
-            yield Progress(directory.rows[-1], finish(), evaluator.policy)
-            return
-        reports = training.run(interrupted)
-        for report in after_loading(reports, checkpoint.path) if checkpoint and saved else reports:
-            row = {
-                "iteration": report.number,
-                "online_steps": report.online_steps,
-                "updates": report.updates,
-                **evaluator(report, self._is_over()),
-                "episodes": report.episodes,
-                **report.metrics,
-                "seconds": dict(report.seconds),
-            }
-            if directory:
-                directory.append(row)
-            due = time.perf_counter() - last_saved >= checkpoint_seconds
-            if directory and (directory.keeps_checkpoint if ended() else due):
-                save(report.number)
-                last_saved = time.perf_counter()
-            summary = finish() if ended() else None
-            yield Progress(row, summary, evaluator.policy)
-            if summary:
+                with raising_damage(directory.checkpoint):
+                    directory.check_recorded(int(saved.get("reports", 0)))
+            self._began -= saved.get("elapsed", 0.0)
+            evaluator = _Evaluator(self, directory, saved)
+            last_saved = time.perf_counter()
+            if directory and evaluator.is_over():
+                # It was killed between its last checkpoint and its summary.
+                row = directory.rows[-1]
+                yield Progress(row, self._finished(directory, evaluator), evaluator.policy)
                 return
-        if directory:  # only an interruption ends the loop before there is a summary
-            save(len(directory.rows))
-        raise KeyboardInterrupt
+            reports = self.training.run(interrupted)
+            if checkpoint and saved:
+                reports = after_loading(reports, checkpoint.path)
+            for report in reports:
+                row = {
+                    "iteration": report.number,
+                    "online_steps": report.online_steps,
+                    "updates": report.updates,
+                    **evaluator(report),
+                    "episodes": report.episodes,
+                    **report.metrics,
+                    "seconds": dict(report.seconds),
+                }
+                over = evaluator.is_over()
+                if directory:
+                    directory.append(row)
+                due = time.perf_counter() - last_saved >= checkpoint_seconds
+                if directory and checkpoint and (directory.keeps_checkpoint if over else due):
+                    checkpoint.save(self.training, evaluator.state(report.number))
+                    last_saved = time.perf_counter()
+                summary = self._finished(directory, evaluator) if over else None
+                yield Progress(row, summary, evaluator.policy)
+                if over:
+                    return
+            if directory and checkpoint:  # only an interruption ends the loop before it is over
+                checkpoint.save(self.training, evaluator.state(len(directory.rows)))
+            raise KeyboardInterrupt
 
-    def _is_over(self) -> bool:
-        total, training = self.spec.configs.encoded(), self.training
-        if "updates" in total:
-            return bool(training.updates >= total["updates"])
-        waits = training.updates < total.get("pretraining", 0)
-        return training.online_steps >= total["online_steps"] and not waits
+    def elapsed(self) -> float:
+        """Count the seconds that the run has taken, before interruptions too."""
+        return time.perf_counter() - self._began
+
+    def _finished(self, directory: RunDirectory | None, evaluator: "_Evaluator") -> dict[str, Any]:
+        """Keep what was learned, and say how the run ended."""
+        spec, training = self.spec, self.training
+        policy = self.policy(evaluator.last)
+        if directory:
+            policy.save(directory.path / "last")
+            kept.save_networks(directory.path, training)
+            if spec.save_experience and training.buffer is not None:
+                kept.save_experience(directory.path, spec, training, self._spaces)
+        estimate = kept.estimate(policy, self._held_out, spec.seed) if self._is_alone else None
+        summary = {**evaluator.summary(), **({"estimate": estimate} if estimate else {})}
+        if directory:
+            directory.finish(summary)
+        return summary
+
+    def is_over(self) -> bool:
+        """Tell whether all updates, or all steps, have been taken."""
+        training, (counter, total) = self.training, self.spec.length
+        waits = training.updates < self.spec.configs.encoded().get("pretraining", 0)
+        return getattr(training, counter) >= total and not waits
 
     def play(self, episodes: int, name: str, number: int) -> FloatArray:
         """Evaluate the policy of now over some episodes."""
@@ -392,25 +359,25 @@ class _Evaluator:
         """The best policy that was evaluated; without evaluations, the newest."""
         return self._best_policy or self._run.policy()
 
-    def state(self, elapsed: float, reports: int) -> dict[str, Any]:
-        """Return what to keep in a checkpoint about the run."""
-        return {
-            "best": self.best,
-            "last": self.last,
-            "solved_at": self.solved_at,
-            "recent": list(self.recent),
-            "elapsed": elapsed,
-            "reports": reports,
-        }
+    def is_over(self) -> bool:
+        """Tell whether the run has come to its end, or to where it is to stop."""
+        solved = self.solved_at is not None and self._run.spec.stop_when_solved
+        return solved or self._run.is_over()
 
-    def __call__(self, report: Report, over: bool) -> dict[str, Any]:
+    def state(self, reports: int) -> dict[str, Any]:
+        """Return what to keep in a checkpoint about the run."""
+        found = {name: getattr(self, name) for name in ("best", "last", "solved_at")}
+        recent = list(self.recent)
+        return {**found, "recent": recent, "elapsed": self._run.elapsed(), "reports": reports}
+
+    def __call__(self, report: Report) -> dict[str, Any]:
         """Evaluate where it is due: every so often, and at the end."""
         self.recent.extend(total for _, total, _ in report.episodes)
         found: dict[str, Any] = {}
         if self.recent:
             found["recent_return"] = float(np.mean(self.recent))
         run, spec = self._run, self._run.spec
-        due = over or report.number % spec.evaluate_every == 0
+        due = run.is_over() or report.number % spec.evaluate_every == 0
         if not (due and run.evaluation_episodes):
             return found
         returns = run.play(run.evaluation_episodes, "evaluate", report.number)
@@ -428,7 +395,7 @@ class _Evaluator:
                 self.solved_at = report.online_steps
         return found
 
-    def summary(self, elapsed: float) -> dict[str, Any]:
+    def summary(self) -> dict[str, Any]:
         """Say how a run ended."""
         spec, training = self._run.spec, self._run.training
         return {
@@ -441,5 +408,5 @@ class _Evaluator:
             "eval_return": self.last,
             "peak_return": self.best,
             "recent_return": float(np.mean(self.recent)) if self.recent else None,
-            "wall_seconds": elapsed,
+            "wall_seconds": self._run.elapsed(),
         }

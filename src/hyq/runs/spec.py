@@ -3,13 +3,15 @@
 import hashlib
 import math
 from collections.abc import Collection, Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, Self
+
+import tyro
 
 from hyq.algorithms import Configs, configure
 from hyq.core.actions import ActionKind
 from hyq.core.errors import HyqError
-from hyq.core.settings import check_idle, decode, encode_value
+from hyq.core.settings import check_idle, decode, encode, encode_value
 
 LONGEST_NAME = 200
 """Characters; file systems stop at 255 bytes, and copies of a name want an ending."""
@@ -17,8 +19,27 @@ EVALUATION = ("evaluation_episodes", "evaluate_every", "threshold", "stop_when_s
 """Fields that change what is measured, not what is learned."""
 
 
+class Spec:
+    """What all specs can do: be written as JSON, and read again."""
+
+    def encoded(self) -> dict[str, Any]:
+        """Return the spec as JSON holds it."""
+        return encode(self)
+
+    @classmethod
+    def decoded(cls, encoded: Mapping[str, Any]) -> Self:
+        """Undo `encoded`; raise for what this version does not know."""
+        unknown = encoded.keys() - {part.name for part in fields(cls)}  # type: ignore[arg-type]
+        if unknown:
+            raise HyqError(
+                f"the run has {', '.join(sorted(unknown))}, which this version of hyq does not "
+                "know: use the version that its manifest names"
+            )
+        return decode(cls, encoded)
+
+
 @dataclass(frozen=True)
-class RunSpec:
+class RunSpec(Spec):
     """One run of one deep algorithm. Equal specs are the same run."""
 
     env: str | None = None
@@ -33,7 +54,7 @@ class RunSpec:
     continuous actions default or cpu."""
     seed: int = 0
     """Chooses every random number of the run."""
-    settings: Mapping[str, Any] = field(default_factory=dict)
+    settings: tyro.conf.Suppress[Mapping[str, Any]] = field(default_factory=dict)
     """Settings of the algorithm that differ from the preset, by name."""
     evaluation_episodes: int = 20
     """Episodes played at every evaluation, on environments of their own; 0 for none."""
@@ -81,6 +102,13 @@ class RunSpec:
         return configure(self.algorithm, self.preset, self.settings, self.actions)
 
     @property
+    def length(self) -> tuple[str, int]:
+        """What is counted until the run is over, online steps or updates, and how many."""
+        settings = self.configs.encoded()
+        counter = "updates" if "updates" in settings else "online_steps"
+        return counter, settings[counter]
+
+    @property
     def id(self) -> str:
         """A name that tells this run from others of a suite."""
         details = "".join(f"-{name}={value}" for name, value in self.settings.items())
@@ -93,21 +121,6 @@ class RunSpec:
     def code(self) -> list[str]:
         """What it names that is imported: the environment and the wrappers."""
         return [*([self.env] if self.env else []), *self.wrappers]
-
-    def encoded(self) -> dict[str, Any]:
-        """Return the spec as JSON holds it."""
-        return {name: encode_value(value) for name, value in asdict(self).items()}
-
-    @classmethod
-    def decoded(cls, encoded: Mapping[str, Any]) -> Self:
-        """Undo `encoded`; raise for what this version does not know."""
-        unknown = encoded.keys() - {part.name for part in fields(cls)}
-        if unknown:
-            raise HyqError(
-                f"the run has {', '.join(sorted(unknown))}, which this version of hyq does not "
-                "know: use the version that its manifest names"
-            )
-        return decode(cls, encoded)
 
 
 def check_effects(spec: RunSpec, env: Any) -> None:

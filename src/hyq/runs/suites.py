@@ -28,7 +28,6 @@ offline-dqn "offline"."""
 
 FRESH_SEEDS = range(100, 105)
 """Seeds that no setting was ever tuned on."""
-SLOWEST_FIRST = ("online-only", "cql", "dqfd")
 
 
 @dataclass(frozen=True)
@@ -71,9 +70,7 @@ def lock_suite(preset: Preset) -> Suite:
                 lock_baseline(on, "dqfd", online_budget=budget),
             ]
     # The longest first, so that all cores end together.
-    runs.sort(
-        key=lambda run: SLOWEST_FIRST.index(run.algorithm) if run.algorithm in SLOWEST_FIRST else 9
-    )
+    runs.sort(key=lambda run: ("online-only", "cql", "dqfd", run.algorithm).index(run.algorithm))
     return Suite("lock", f"The combination lock, H = {base.horizon}", tuple(runs))
 
 
@@ -95,47 +92,39 @@ def briee_suite(preset: Preset) -> Suite:
     return Suite("briee", "Hy-Q and BRIEE as the lock grows", tuple(runs))
 
 
-def _example(name: str, online_steps: int, threshold: float, **settings: Any) -> RunSpec:
-    problem = PROBLEMS[name]
-    return RunSpec(
-        env=problem.env,
-        wrappers=problem.wrappers,
-        data=f"{name}/half",
-        settings={"online_steps": online_steps, **settings},
-        threshold=threshold,
-        stop_when_solved=True,
-    )
+def _hybrid(problem: str, settings: Mapping[str, Any], **changes: Any) -> RunSpec:
+    """Return Hy-Q's run on a scripted problem, with data half of which is random play."""
+    env, wrappers = PROBLEMS[problem].env, PROBLEMS[problem].wrappers
+    return RunSpec(env, f"{problem}/half", wrappers=wrappers, settings=settings, **changes)
 
 
-EXAMPLES = {
+EXAMPLES: dict[str, tuple[dict[str, Any], int, float]] = {
     # The threshold its makers gave it.
-    "mountaincar": (_example("mountaincar", 20_000, -110.0), 60_000),
+    "mountaincar": ({"online_steps": 20_000}, 60_000, -110.0),
     # Near the best one can do, as in the next.
-    "acrobot": (_example("acrobot", 15_000, -85.0), 40_000),
+    "acrobot": ({"online_steps": 15_000}, 40_000, -85.0),
     # Nine steps long: with a distant horizon, standing still would cost next to nothing.
     "doorkey": (
-        _example(
-            "doorkey",
-            10_000,
-            0.95,
-            gamma=0.9,
-            value_range=(0.0, 1.0),
-            target_update_every=100,
-            batch_size=128,
-            learning_rate=3e-4,
-        ),
+        {
+            "online_steps": 10_000,
+            "gamma": 0.9,
+            "value_range": (0.0, 1.0),
+            "target_update_every": 100,
+            "batch_size": 128,
+            "learning_rate": 3e-4,
+        },
         25_000,
+        0.95,
     ),
 }
-"""The problems of the deep comparison: Hy-Q's run, and the steps of online-only DQN."""
+"""Of the problems of the deep comparison: settings, steps of online-only DQN, and threshold."""
 
 
 def start_runs(data: str, online_steps: int, seed: int = 0) -> tuple[RunSpec, RunSpec, RunSpec]:
     """Learn MountainCar from logs and live steps, from live steps alone, and from logs alone."""
-    hybrid = _example("mountaincar", online_steps, -110.0)
-    hybrid = replace(hybrid, data=data, seed=seed, stop_when_solved=False)
-    alone = replace(baseline(hybrid, "dqn"), data=None)
-    return hybrid, alone, baseline(hybrid, "cql")
+    hybrid = _hybrid("mountaincar", {"online_steps": online_steps}, threshold=-110.0, seed=seed)
+    hybrid = replace(hybrid, data=data)
+    return hybrid, replace(baseline(hybrid, "dqn"), data=None), baseline(hybrid, "cql")
 
 
 def start_suite(preset: Preset) -> Suite:
@@ -160,24 +149,20 @@ def baseline(hybrid: RunSpec, algorithm: str, **settings: Any) -> RunSpec:
         online = whole["online_steps"] * whole["updates_per_step"] // whole["update_every"]
         kept["updates"] = whole["pretraining"] + online
     about = find_algorithm(algorithm, hybrid.actions)
-    data = hybrid.data if about.uses_data or about.scales_by_data else None
+    data = hybrid.data if about.takes_data else None
     return replace(hybrid, algorithm=algorithm, data=data, settings={**kept, **settings})
 
 
 def deep_suite(preset: Preset) -> Suite:
     """Compare deep Hy-Q with online-only, offline-only and the baselines on three problems."""
     runs: list[RunSpec] = []
-    for name, (example, online_only_steps) in EXAMPLES.items():
-        if preset == "quick" and name != "mountaincar":
-            continue
+    for name in EXAMPLES if preset == "full" else ("mountaincar",):
+        settings, alone, threshold = EXAMPLES[name]
+        solved = {"threshold": threshold, "stop_when_solved": True}
         for seed in FRESH_SEEDS if preset == "full" else range(1):
-            hybrid = replace(example, seed=seed)
-            runs += [
-                hybrid,
-                baseline(hybrid, "dqn", online_steps=online_only_steps),
-                baseline(hybrid, "offline-dqn"),
-                baseline(hybrid, "bc"),
-            ]
+            hybrid = _hybrid(name, settings, seed=seed, **solved)
+            runs += [hybrid, baseline(hybrid, "dqn", online_steps=alone)]
+            runs += [baseline(hybrid, other) for other in ("offline-dqn", "bc")]
             if name != "acrobot":  # whose script acts at random half of the time as it is
                 runs += [replace(hybrid, data=f"{name}/{q}") for q in ("expert", "random80")]
             if name == "mountaincar":
@@ -203,15 +188,9 @@ def continuous_suite(preset: Preset) -> Suite:
     """Compare Hy-SAC with what learns from one source or from both, on sparse tasks."""
     runs: list[RunSpec] = []
     for task, steps in TASKS.items() if preset == "full" else [("pointmaze-medium", 1000)]:
-        whole = RunSpec(
-            env=PROBLEMS[task].env,
-            data=f"{task}/half",
-            preset="cpu",
-            settings={"online_steps": steps},
-            actions="continuous",
-        )
+        how: dict[str, Any] = {"preset": "cpu", "actions": "continuous"}
         for seed in FRESH_SEEDS if preset == "full" else range(1):
-            hybrid = replace(whole, seed=seed)
+            hybrid = _hybrid(task, {"online_steps": steps}, seed=seed, **how)
             runs += [hybrid, *(baseline(hybrid, name) for name in CONTINUOUS_ORDER[1:])]
             if seed in FRESH_SEEDS[:3]:
                 runs += [replace(hybrid, data=f"{task}/{q}") for q in ("expert", "random80")]
@@ -221,14 +200,10 @@ def continuous_suite(preset: Preset) -> Suite:
     return Suite("continuous", "Hy-SAC on sparse tasks of robots and mazes", tuple(runs))
 
 
-MONTEZUMA = "hyq/Montezuma-v0"
 MONTEZUMA_PARAMETERS = {"step_limit": 2000, "num_threads": 1}
 """One thread a run, because runs share the cores."""
-MONTEZUMA_PRESET = "cpu-montezuma"
-MONTEZUMA_HARD = "montezuma/hard"
 MONTEZUMA_SEEDS = range(200, 205)
 """Seeds that neither the preset nor the settings below were chosen on."""
-MONTEZUMA_TUNING_SEED = 0
 MONTEZUMA_TRIALS: dict[str, tuple[Mapping[str, Any], ...]] = {
     "hyq": tuple({"n_step_offline": n, "beta": b} for n in (60, 10) for b in (0.5, 0.25)),
     "dqfd": tuple({"n_step_offline": n, "margin_weight": w} for n in (60, 10) for w in (1.0, 0.3)),
@@ -245,14 +220,14 @@ MONTEZUMA_TUNED: dict[str, Mapping[str, Any]] = {
 """The best of them, by the returns of results/montezuma/tuning."""
 
 
-def _montezuma(online_steps: int, **changes: Any) -> RunSpec:
+def _montezuma(online_steps: int, data: str = "montezuma/hard", **changes: Any) -> RunSpec:
     if online_steps < 1:
         raise HyqError(f"online_steps must be at least 1, got {online_steps}")
     return RunSpec(
-        env=MONTEZUMA,
+        env="hyq/Montezuma-v0",
         env_parameters=MONTEZUMA_PARAMETERS,
-        preset=MONTEZUMA_PRESET,
-        data=MONTEZUMA_HARD,
+        preset="cpu-montezuma",
+        data=data,
         settings={"online_steps": online_steps},
         **changes,
     )
@@ -278,7 +253,7 @@ def montezuma_suite(online_steps: int) -> Suite:
 
     def add(algorithms: tuple[str, ...], data: str, seeds: range) -> None:
         for seed in seeds:
-            hybrid = replace(_montezuma(online_steps), data=f"montezuma/{data}", seed=seed)
+            hybrid = _montezuma(online_steps, data=f"montezuma/{data}", seed=seed)
             for name in algorithms:
                 settings = MONTEZUMA_TUNED.get(name.removesuffix("+cql"), {})
                 runs.append(_tuned(hybrid, name, settings))
@@ -294,8 +269,7 @@ def montezuma_suite(online_steps: int) -> Suite:
 
 def montezuma_tuning_suite(preset: Preset) -> Suite:
     """Try the settings of each algorithm for Montezuma's Revenge on one seed of its own."""
-    steps = 100_000 if preset == "full" else 2000
-    hybrid = replace(_montezuma(steps), seed=MONTEZUMA_TUNING_SEED)
+    hybrid = _montezuma(100_000 if preset == "full" else 2000, seed=0)
     runs = [
         _tuned(hybrid, name, settings)
         for name, trials in MONTEZUMA_TRIALS.items()
@@ -380,4 +354,9 @@ SUITES: dict[str, Callable[[Preset], Suite]] = {
     "continuous": continuous_suite,
     "montezuma-tuning": montezuma_tuning_suite,
 }
-"""Every suite by name."""
+"""Suites by name."""
+SUITES_BY_STEPS: dict[str, tuple[Callable[[int], Suite], int]] = {
+    "montezuma": (montezuma_suite, 3_000_000),
+    "ablations": (ablation_suite, 300_000),
+}
+"""Suites whose runs take as many steps as is asked for, and how many those usually are."""

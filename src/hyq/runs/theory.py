@@ -13,10 +13,10 @@ that. The linear functions have weights in [0, H - h]^d, written as w in [0, 1]^
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 from scipy.optimize import lsq_linear
@@ -97,26 +97,6 @@ class Case:
     """Share of (step, state) at which the comparator departs from the optimal policy."""
 
 
-@dataclass(frozen=True)
-class Measured:
-    """What came out, with what the theorem says."""
-
-    transfer: float
-    """C_pi of the comparator."""
-    optimal_covered: bool
-    """Whether C_pi of the optimal policy is finite too, or only a worse comparator is covered."""
-    rank: int
-    v_max: float
-    comparator_value: float
-    optimal_value: float
-    cumulative: float
-    """sum_t V^{pi^e} - V^{pi^t}."""
-    first_loss: float
-    final_value: float
-    values: FloatArray = field(repr=False)
-    """V^{pi^t} for t = 1, ..., T."""
-
-
 class BoxClass(LinearClass):
     """Linear functions with all weights in [0, 1]."""
 
@@ -146,16 +126,15 @@ def build(case: Case) -> Problem:
     """Make the problem that a case names; its seed chooses the instance."""
     rng = Streams(case.seed).generator("theory", case.problem, case.size, case.horizon)
     if case.problem == "linear":
-        linear = LinearMDP.random(
+        made = LinearMDP.random(
             rng, states=4 * case.size, actions=4, dimension=case.size, horizon=case.horizon
         )
-        features = linear.features
         return Problem(
-            mdp=linear.mdp,
-            family=BoxClass(linear.dimension),
-            observe=lambda h, state: (case.horizon - h) * features[state],
-            transfer=lambda d, nu: linear_transfer(features, d, nu),
-            rank=linear.dimension,
+            made.mdp,
+            BoxClass(made.dimension),
+            observe=lambda h, state: (case.horizon - h) * made.features[state],
+            transfer=lambda d, nu: linear_transfer(made.features, d, nu),
+            rank=made.dimension,
             bernoulli=True,
         )
     if case.problem == "lock":
@@ -165,8 +144,8 @@ def build(case: Case) -> Problem:
             rng, states=case.size, actions=4, horizon=case.horizon, concentration=0.3
         )
     return Problem(
-        mdp=mdp,
-        family=TabularClass(mdp.states, mdp.actions),
+        mdp,
+        TabularClass(mdp.states, mdp.actions),
         observe=lambda h, state: state,
         transfer=tabular_transfer,
         rank=mdp.states * mdp.actions,
@@ -208,8 +187,12 @@ def offline_data(
     return Dataset.from_transitions(Transitions.concatenate(parts), step)
 
 
-def measure(case: Case) -> Measured:
-    """Run Algorithm 1 and add up what it loses to the comparator."""
+def measure(case: Case) -> tuple[dict[str, Any], FloatArray]:
+    """Run Algorithm 1; return what it loses to the comparator, and V^{pi^t} for t = 1, ..., T.
+
+    `transfer` is C_pi of the comparator, and `cumulative` is sum_t V^{pi^e} - V^{pi^t}. The optimal
+    policy is covered where its C_pi is finite too.
+    """
     problem = build(case)
     mdp, streams = problem.mdp, Streams(case.seed)
     policy = comparator_policy(mdp, case.comparator, streams.generator("comparator"))
@@ -221,18 +204,19 @@ def measure(case: Case) -> Measured:
     offline = offline_data(problem, nu, samples, streams.generator("offline", samples))
     values = np.array(list(_values(problem, case, offline, streams)))
     comparator = mdp.value(policy)
-    return Measured(
-        problem.transfer(occupancy, nu),
-        math.isfinite(problem.transfer(mdp.occupancy(mdp.greedy_policy(q)), nu)),
-        problem.rank,
-        problem.v_max,
-        comparator,
-        mdp.optimal_value(),
-        cumulative=float((comparator - values).sum()),
-        first_loss=comparator - float(values[0]),
-        final_value=float(values[-1]),
-        values=values,
-    )
+    optimal_transfer = problem.transfer(mdp.occupancy(mdp.greedy_policy(q)), nu)
+    found = {
+        "transfer": problem.transfer(occupancy, nu),
+        "optimal_covered": math.isfinite(optimal_transfer),
+        "rank": problem.rank,
+        "v_max": problem.v_max,
+        "comparator_value": comparator,
+        "optimal_value": mdp.optimal_value(),
+        "cumulative": float((comparator - values).sum()),
+        "first_loss": comparator - float(values[0]),
+        "final_value": float(values[-1]),
+    }
+    return found, values
 
 
 def _values(problem: Problem, case: Case, offline: Dataset, streams: Streams) -> Iterator[float]:
@@ -315,13 +299,7 @@ def start(out: Path, quick: bool = False) -> Iterator[tuple[int, int]]:
     everything = [(panel, case) for panel, cases in plan(quick).items() for case in cases]
     run = RunDirectory.create(out, {"experiment": "theory", "quick": quick})
     for done, (panel, case) in enumerate(everything, start=1):
-        found = {name: v for name, v in vars(measure(case)).items() if name != "values"}
-        row = {
-            "iteration": done,
-            "panel": panel,
-            **vars(case),
-            "m_off": case.m_off or case.iterations,
-            **found,
-        }
-        run.append(row)
+        found, _ = measure(case)
+        about = {"iteration": done, "panel": panel, **vars(case)}
+        run.append({**about, "m_off": case.m_off or case.iterations, **found})
         yield done, len(everything)

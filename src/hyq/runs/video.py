@@ -28,6 +28,8 @@ from hyq.envs.make import NATIVE, env_factory, make_rendered, make_vector_env
 from hyq.policy import DESCRIPTION, Policy
 
 FORMAT, FILE, SIGNATURE = "hyq-video-1", "video.json", "signature"
+EPISODES, SEED = 20, 7
+"""How a video is made where nothing else is asked for; no episode of a training has the seed."""
 EPSILON = 0.01
 """Chance of a random action: without any, a policy may stall where it would not stay."""
 ABOUT = ("policy", "algorithm", "data", "seed")
@@ -243,10 +245,10 @@ def _merit(episode: EpisodeResult) -> tuple[float, int]:
 def play_video(
     policy: Policy,
     environment: Environment,
-    episodes: int,
-    seed: int,
+    episodes: int = EPISODES,
+    seed: int = SEED,
     epsilon: float = EPSILON,
-    progress: Callable[[int], None] = lambda done: None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Video:
     """Let the policy play, and record what the best episode needs to be rendered again."""
     if episodes < 1:
@@ -259,7 +261,7 @@ def play_video(
         results.append(result)
         if max(results, key=_merit) is result:
             best = tuple(episode.action.tolist())
-        progress(len(results))
+        progress(len(results), episodes)
     about = {name: policy.about[name] for name in ABOUT if name in policy.about}
     return Video(environment, about, seed, epsilon, tuple(results), best)
 
