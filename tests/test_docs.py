@@ -18,8 +18,12 @@ from hyq.runs.spec import RunSpec
 from tests.small import ROOT, make_small, python_blocks
 from tools.tables import missing_records, pages, renewed
 
-SMALLER = {"INSTANCES = 40, 5, 10": "INSTANCES = 40, 5, 1"}
-"""Scripts that are no runs, cut down as text."""
+SMALLER = {
+    "INSTANCES = 40, 5, 10": "INSTANCES = 40, 5, 1",
+    "for seed in range(3)": "for seed in range(1)",
+    '"hyq/Montezuma-v0", 16': '"hyq/Montezuma-v0", 2',
+}
+"""What is cut down as text."""
 SHELL = re.compile(r"^```bash\n(.*?)^```", re.MULTILINE | re.DOTALL)
 READ = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), ROOT / "examples/README.md"]
 
