@@ -267,8 +267,8 @@ def montezuma(place: str, steps: str) -> str:
         last = [(r.summary or {}).get("eval_return") for r in here]
         evaluated = ", ".join("-" if value is None else f"{value:,.0f}" for value in last)
         training = ", ".join(f"{value:,.0f}" for value in ends) or "-"
-        data = "-" if data == "None" else data
-        rows.append((data, algorithm_name(method), str(len(here)), training, evaluated))
+        name = "-" if data == "None" else data
+        rows.append((name, algorithm_name(method), str(len(here)), training, evaluated))
     columns = ("data", "method", "seeds", f"last 100 training episodes at {int(steps):,} steps")
     return markdown((*columns, "last evaluation"), rows)
 
