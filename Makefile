@@ -23,7 +23,7 @@ check: .venv/.dev
 
 docs: .venv/.dev
 	$(BIN)/mkdocs build --strict --quiet
-	@echo "open site/index.html"
+	@echo "open site/index.html; with search: $(BIN)/python -m http.server --directory site"
 
 bench: .venv/.run
 	$(BIN)/python benchmarks/lock.py

@@ -1,42 +1,158 @@
-"""Documentation that is executed: every Python block of a page runs, in order, in one namespace."""
+"""Documentation that holds: its Python runs, its commands parse, its tables and links are right."""
 
+import inspect
 import re
+import shlex
+from dataclasses import fields
+from functools import reduce
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from hyq.algorithms import ALGORITHMS, configure
-from hyq.core.actions import ActionKind
+import hyq
+from hyq import cli
+from hyq.algorithms import ALGORITHMS, configure, setting_groups
+from hyq.runs.spec import RunSpec
+from tests.small import ROOT, make_small, python_blocks
+from tools.tables import missing_records, pages, renewed
 
-ROOT = Path(__file__).parents[1]
-PAGES = (
-    "README.md",
-    "docs/quickstart.md",
-    "docs/your_data.md",
-    "docs/robot_arm.md",
-    "docs/add_an_algorithm.md",
-)
+SMALLER = {
+    "INSTANCES = 40, 5, 10": "INSTANCES = 40, 5, 1",
+    "for seed in range(3)": "for seed in range(1)",
+    '"hyq/Montezuma-v0", 16': '"hyq/Montezuma-v0", 2',
+}
+"""What is cut down as text."""
+SHELL = re.compile(r"^```bash\n(.*?)^```", re.MULTILINE | re.DOTALL)
+READ = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), ROOT / "examples/README.md"]
 
 
-@pytest.mark.parametrize("page", PAGES)
-def test_the_code_of_a_page_runs(
-    page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def name(page: Path) -> str:
+    return page.relative_to(ROOT).as_posix()
+
+
+@pytest.mark.parametrize("page", [page for page in READ if python_blocks(page)], ids=name)
+def test_the_python_of_a_page_runs(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)  # where the pages may leave their files
-    text = (ROOT / page).read_text()
-    blocks = re.findall(r"^```python\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL)
-    assert blocks
-    namespace: dict[str, object] = {"__name__": page}
-    for block in blocks:
-        exec(compile(block, page, "exec"), namespace)
+    make_small(monkeypatch)
+    namespace: dict[str, object] = {"__name__": page.stem}
+    for block in python_blocks(page):
+        text = reduce(lambda text, pair: text.replace(*pair), SMALLER.items(), block)
+        exec(compile(text, name(page), "exec"), namespace)
 
 
-def pages() -> list[Path]:
+def test_the_commands_of_the_first_page_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    make_small(monkeypatch)
+    page = ROOT / "docs/index.md"
+    exec(python_blocks(page)[0].replace("range(120)", "range(12)"), {})  # writes log.csv
+    commands = [words for words in hyq_commands(page) if words[0] != "resume"]
+    assert [words[0] for words in commands] == ["data", "train", "evaluate", "report"]
+    for words in commands:
+        more = ["--episodes", "2"] if words[0] == "evaluate" else []
+        cli.main([*words, *more])
+    assert "mean" in capsys.readouterr().out
+
+
+def lines_of(page: Path) -> list[str]:
+    """Return the commands of a page, without comments and prompts."""
+    text = "\n".join(SHELL.findall(page.read_text())).replace("\\\n", " ")
+    return [line.strip() for line in text.splitlines() if line.strip()]
+
+
+def hyq_commands(page: Path) -> list[list[str]]:
+    return [shlex.split(line, comments=True)[1:] for line in lines_of(page) if line[:4] == "hyq "]
+
+
+@pytest.mark.parametrize("page", [page for page in READ if lines_of(page)], ids=name)
+def test_the_commands_of_a_page_are_commands(page: Path) -> None:
+    for words in hyq_commands(page):
+        parses(words)
+    for line in lines_of(page):
+        first, *rest = shlex.split(line, comments=True) or [""]
+        if first == "make":
+            assert all(re.search(rf"^{target}:", MAKEFILE, re.MULTILINE) for target in rest)
+        if first == "python" and rest[0].endswith(".py"):
+            assert (ROOT / rest[0]).exists(), line
+
+
+MAKEFILE = (ROOT / "Makefile").read_text()
+
+
+def parses(words: list[str]) -> None:
+    """Raise unless a command's words are those of a subcommand and its options."""
+    named = (one for one in cli.SUBCOMMANDS if words[: one.count(" ") + 1] == one.split())
+    subcommand = next(named, None)
+    assert subcommand or words in (["--help"], ["--version"]), words
+    if subcommand is None:
+        return
+    rest = words[subcommand.count(" ") + 1 :]
+    if subcommand == "train":  # parsing it would make the environment, and takes a second
+        assert options_of(rest) <= train_options(rest), words
+        return
+    try:
+        cli._parsed(subcommand, rest)
+    except SystemExit as stop:
+        assert stop.code in (0, None)  # noqa: PT017 - help ends so
+
+
+def options_of(words: list[str]) -> set[str]:
+    """Return the names of the options among words."""
+    found = {word.partition("=")[0][2:] for word in words if word.startswith("--")}
+    return {name.removeprefix("no-").replace("-", "_") for name in found}
+
+
+def train_options(words: list[str]) -> set[str]:
+    """Return the options that `hyq train` has for the algorithm that the words name."""
+    named = words[words.index("--algorithm") + 1] if "--algorithm" in words else "hyq"
+    kinds = [kind for kind, known in ALGORITHMS.items() if named in known]
+    assert kinds, words
+    own = {"help", "out", "tensorboard", "keep_checkpoint", "checkpoint_minutes"}
+    settings = {setting for kind in kinds for setting in setting_groups(named, kind)}
+    return own | settings | {part.name for part in fields(RunSpec)}
+
+
+@pytest.mark.parametrize("page", pages(), ids=name)
+def test_tables_are_what_code_and_records_say(page: Path) -> None:
+    text = page.read_text()
+    assert renewed(text) == text, "python -m tools.tables --write"
+
+
+SAID = {
+    "your_environment.md": "`num_envs` (default {d[num_envs]}; {c[num_envs]} for continuous",
+    "your_network_and_loss.md": "`beta={d[beta]}` is the default",
+    "going_live.md": "`epsilon` where actions are discrete (`{d[epsilon]}` by default)",
+}
+"""Defaults in sentences: of discrete (d) and continuous (c) Hy-Q."""
+
+
+def test_defaults_in_sentences_are_those_of_the_code() -> None:
+    known = {kind[0]: configure("hyq", actions=kind).encoded() for kind in ALGORITHMS}
+    for page, said in SAID.items():
+        assert said.format(**known) in (ROOT / "docs" / page).read_text(), page
+    text = (ROOT / "docs/coming_from.md").read_text()
+    rows = re.findall(r"^\|.*\| `(\w+)[^|]*` \| `(\S+)` \|$", text, flags=re.MULTILINE)
+    assert len(rows) >= 4
+    for setting, default in rows:
+        assert str(known["c"][setting]) == default, setting
+
+
+@pytest.mark.parametrize("page", pages(), ids=name)
+def test_records_that_a_page_names_exist(page: Path) -> None:
+    assert not missing_records(page)
+
+
+def markdown_pages() -> list[Path]:
     found = [p.relative_to(ROOT) for p in ROOT.rglob("*.md")]
     return [p for p in found if not any(part.startswith(".") for part in p.parts)]
 
 
-@pytest.mark.parametrize("page", pages(), ids=str)
+@pytest.mark.parametrize("page", markdown_pages(), ids=str)
 def test_links_between_pages_lead_somewhere(page: Path) -> None:
     text = (ROOT / page).read_text()
     for target in re.findall(r"\]\(([^)#]+?)(?:#[^)]*)?\)", text):
@@ -44,33 +160,32 @@ def test_links_between_pages_lead_somewhere(page: Path) -> None:
             assert (ROOT / page).parent.joinpath(target).exists(), f"{page} -> {target}"
 
 
-@pytest.mark.parametrize(
-    ("page", "actions"), [("hyq_dqn.md", "discrete"), ("hyq_sac.md", "continuous")]
-)
-def test_the_table_of_settings_has_every_default_of_the_code(
-    page: str, actions: ActionKind
-) -> None:
-    text = (ROOT / "docs/algorithms" / page).read_text()
-    table = dict(re.findall(r"^\| `(\w+)` \| `(.+?)` \|", text, flags=re.MULTILINE))
-    known = configure("hyq", actions=actions).encoded()
-    assert {n: v for n, v in table.items() if n not in ALGORITHMS[actions]} == {
-        name: str(value) for name, value in known.items()
-    }
+REFERENCE = re.findall(r"^::: ([\w.]+)", (ROOT / "docs/api.md").read_text(), re.MULTILINE)
 
 
-def test_the_table_of_the_relatives_has_every_difference_of_the_code() -> None:
-    text = (ROOT / "docs/algorithms/hyq_sac.md").read_text()
-    rows = re.findall(r"^\| `(\w+)` \| `(\w+)` \| `(.+?)` \|", text, flags=re.MULTILINE)
-    own = configure("hyq", actions="continuous").encoded()
-    for algorithm in ALGORITHMS["continuous"]:
-        known = configure(algorithm, actions="continuous").encoded()
-        differences = {n: str(v) for n, v in known.items() if n not in own or own[n] != v}
-        assert {n: v for a, n, v in rows if a == algorithm} == differences, algorithm
+def found(path: str) -> Any:
+    """Import what a dotted name stands for."""
+    module, _, last = path.rpartition(".")
+    try:
+        return getattr(import_module(module), last)
+    except (ImportError, AttributeError):
+        return import_module(path)
 
 
-def test_the_table_of_the_baselines_has_defaults_of_the_code() -> None:
-    text = (ROOT / "docs/algorithms/deep_baselines.md").read_text()
-    rows = re.findall(r"^\| `(\w+)` \| `(\w+)` \| `(.+?)` \|", text, flags=re.MULTILINE)
-    assert {algorithm for algorithm, _, _ in rows} == {"dqfd", "cql", "iql"}
-    for algorithm, name, default in rows:
-        assert str(configure(algorithm).encoded()[name]) == default, f"{algorithm}: {name}"
+def test_the_reference_has_every_public_name() -> None:
+    assert {f"hyq.{name}" for name in hyq.__all__} <= set(REFERENCE)
+
+
+@pytest.mark.parametrize("path", REFERENCE)
+def test_what_is_public_has_docstrings_and_types(path: str) -> None:
+    thing = found(path)
+    assert len(inspect.getdoc(thing) or "") > 20, path
+    members = vars(thing).items() if inspect.isclass(thing) or inspect.ismodule(thing) else ()
+    functions = [v for n, v in members if inspect.isfunction(v) and not n.startswith("_")]
+    functions = [f for f in functions if f.__module__.startswith("hyq")]
+    for function in [thing] if inspect.isfunction(thing) else functions:
+        assert inspect.getdoc(function), f"{path}.{function.__name__}"
+        signature = inspect.signature(function)
+        untyped = [p.name for p in signature.parameters.values() if p.annotation is p.empty]
+        assert set(untyped) <= {"self", "cls"}, f"{path}.{function.__name__}: {untyped}"
+        assert signature.return_annotation is not inspect.Signature.empty, function

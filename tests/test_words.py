@@ -1,20 +1,27 @@
 """The field's words: private ones that a reader would have to learn do not come back."""
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+
+from hyq.cli import SUBCOMMANDS, main, summary
 
 ROOT = Path(__file__).parents[1]
 PLACES = (
     "README.md",
     "CONTRIBUTING.md",
     "docs/**/*.md",
+    "examples/*.md",
+    "examples/*.py",
     "results/**/*.md",
     "src/**/*.py",
     "recordings/**/*.py",
 )
 """Files that are read."""
+READ = ("README.md", "docs", "examples")
+"""Those that are for readers."""
 
 PRIVATE = {
     r"lanes?": "environments, num_envs",
@@ -44,6 +51,17 @@ PRIVATE = {
     r"DeepPolicy|DeepConfig|TemporalDifference|save_to|on_report": "the names of today",
 }
 """Patterns that no line may hold, each with what to write in its place."""
+READERS = {
+    r"asks?|asked": "needs, calls",
+    r"questions?": "observation, request; or say what is checked",
+    r"answers?|answered": "output, solution",
+    r"jobs?": "run, task",
+    r"promise[sd]?": "predicted value, guarantee",
+    r"earn(s|ed|ing)?": "return",
+    r"told": "reported",
+    r"shadows?": "invalid indices",
+}
+"""Other left-hand words of the glossary, which no page for readers may hold."""
 ALLOWED = (
     r"the paper's n_(value|target)|\(n_(value|target)\)",  # the paper's symbol beside our name
     r"coin[ -]flips?",  # a random reward
@@ -52,12 +70,12 @@ ALLOWED = (
 """Uses that are not private."""
 
 
-def private_words(text: str) -> list[str]:
+def private_words(text: str, patterns: Mapping[str, str] = PRIVATE) -> list[str]:
     """Return a complaint for every private word."""
     found = []
     for number, line in enumerate(text.splitlines(), start=1):
         rest = re.sub("|".join(ALLOWED), "", line)
-        for pattern, better in PRIVATE.items():
+        for pattern, better in patterns.items():
             for match in re.finditer(rf"(?<![\w-])(?:{pattern})(?!\w)", rest, re.IGNORECASE):
                 found.append(f"line {number}: {match[0]!r}, write {better}")
     return found
@@ -71,6 +89,26 @@ def files() -> list[Path]:
 @pytest.mark.parametrize("path", files(), ids=str)
 def test_no_private_words(path: Path) -> None:
     assert not private_words((ROOT / path).read_text())
+
+
+@pytest.mark.parametrize("path", [p for p in files() if p.parts[0] in READ], ids=str)
+def test_no_private_words_for_readers(path: Path) -> None:
+    assert not private_words((ROOT / path).read_text(), READERS)
+
+
+def test_no_private_words_in_help(capsys: pytest.CaptureFixture[str]) -> None:
+    for subcommand in SUBCOMMANDS:
+        assert not private_words(summary(subcommand), PRIVATE | READERS), subcommand
+    for words in (
+        ["train"],
+        ["train", "--actions", "continuous"],
+        ["data", "check"],
+        ["run", "lock"],
+    ):
+        with pytest.raises(SystemExit):
+            main([*words, "--help"])
+    shown = " ".join(capsys.readouterr().out.replace("│", " ").split())
+    assert not private_words(shown, PRIVATE | READERS)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ mid-air, DOWN while standing) it takes the simplest of the equivalent ones, so t
 as much as possible a function of what is on the screen.
 
 With `noise` it stands in for an agent that samples its actions: now and then it does something else
-first, if imagined games survive that, and finds its way back. Nothing is simplified then.
+first, if imagined games survive that, and returns to its route. Nothing is simplified then.
 """
 
 from collections.abc import Iterator

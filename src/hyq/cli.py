@@ -5,6 +5,7 @@ import contextlib
 import io
 import json
 import os
+import platform
 import re
 import signal
 import sys
@@ -13,7 +14,7 @@ import traceback
 from collections.abc import Callable, Mapping
 from functools import partial, wraps
 from importlib import import_module
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, get_origin
 
@@ -46,6 +47,19 @@ SUBCOMMANDS = {
     "evaluate": "hyq.commands.evaluate:evaluate",
 }
 """Where each subcommand's function is. A longer one stands before one that it begins with."""
+PAGES = {
+    "data import": "docs/your_data.md",
+    "data check": "docs/data_check.md",
+    "train": "docs/index.md",
+    "resume": "docs/going_live.md",
+    "evaluate": "docs/going_live.md",
+    "reproduce": "docs/scaling_out.md",
+    "report": "docs/scaling_out.md",
+    "run lock": "docs/algorithms/hyq_fqi.md",
+}
+"""Where the documentation explains a subcommand: named behind what it complains about."""
+PACKAGES = ("torch", "gymnasium", "numpy", "ale-py", "mujoco", "minari", "ray")
+"""Packages that results depend on, or may."""
 
 
 def main(arguments: list[str] | None = None) -> int:  # noqa: PLR0911 - an ending a kind of error
@@ -67,7 +81,8 @@ def main(arguments: list[str] | None = None) -> int:  # noqa: PLR0911 - an endin
             return _no_subcommand(words)
         _parsed(subcommand, words[subcommand.count(" ") + 1 :])()
     except HyqError as error:
-        return _complain(str(error))
+        page = PAGES.get(subcommand or "")
+        return _complain(f"{error} (more: {page})" if page else str(error))
     except KeyboardInterrupt:
         print(
             "hyq: interrupted; 'hyq resume' continues a run from its last checkpoint, and a "
@@ -188,7 +203,7 @@ READERS: dict[Any, tuple[str, Callable[[str], Any], Callable[[Any], str]]] = {
 def _no_subcommand(words: list[str]) -> int:
     console = Console()
     if words == ["--version"]:
-        console.print(version("hyq"), highlight=False)
+        console.print(versions(), highlight=False)
         return 0
     wants_help = not words or words[-1] in ("-h", "--help")
     group = words[:-1] if wants_help else words
@@ -208,6 +223,15 @@ def _no_subcommand(words: list[str]) -> int:
     console.print(table)
     console.print("\nEach subcommand explains its options with --help.")
     return 0
+
+
+def versions() -> str:
+    """Name the versions that a report of a fault should have, without loading anything."""
+    lines = [f"hyq {version('hyq')}", f"Python {platform.python_version()}, {platform.platform()}"]
+    for package in PACKAGES:
+        with contextlib.suppress(PackageNotFoundError):
+            lines.append(f"{package} {version(package)}")
+    return "\n".join(lines)
 
 
 def summary(subcommand: str) -> str:

@@ -195,7 +195,7 @@ def read_manifest(path: Path) -> dict[str, Any]:
     if not (path / "manifest.json").exists():
         raise HyqError(
             f"{path} holds no dataset: make one with hyq.Dataset.from_arrays(...).save(DIR), "
-            "see docs/quickstart.md"
+            "see docs/your_data.md"
         )
     manifest = read_json(path / "manifest.json")
     found = manifest.get("format")

@@ -5,7 +5,7 @@
 * *hard*: half and half.
 
 There are two experts. That of `montezuma/...` often does something else than it planned and finds
-its way back, as a policy that samples its actions does; that of `montezuma-planner/...` shows one
+its route, as a policy that samples its actions does; that of `montezuma-planner/...` shows one
 simple action in each state.
 
 An emulator's seed and the actions taken say everything about an episode, so the package ships no

@@ -1,0 +1,349 @@
+"""The tables of the documentation that are made: settings from the code, results from the records.
+
+python -m tools.tables            # name the pages whose tables are not what they would be
+python -m tools.tables --write    # make them again
+
+A page holds `<!-- table: NAME ARGUMENTS -->`, the table, and `<!-- end -->`.
+"""
+
+import ast
+import inspect
+import json
+import re
+import sys
+import textwrap
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import fields
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hyq.algorithms import ALGORITHMS, configure, setting_groups
+from hyq.core.actions import ActionKind
+from hyq.core.settings import encode_value
+from hyq.report.ablations import ablation_table, name_ablations, recent_return, steps_until
+from hyq.report.records import RunResult, algorithm_name, grouped
+from hyq.report.start import start_table
+from hyq.report.stats import StepsToSolve, bootstrap_interval, interquartile_mean
+from hyq.runs.lock_spec import LockRun
+
+ROOT = Path(__file__).parents[1]
+PAGES = ("README.md", "docs/**/*.md", "results/**/README.md")
+TABLE = re.compile(r"(<!-- table: ([^\n]+?) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
+RECORD = re.compile(r"\bresults/[\w./*-]*[\w*/]")
+"""What names a record: a place below results/."""
+PLACEHOLDER = re.compile(r"/[A-Z][A-Z-]+\b.*")
+"""What stands in a command for a name of one's own, such as ALGORITHM-DATA."""
+
+
+def pages() -> list[Path]:
+    """List the pages that may hold tables or name records."""
+    return sorted({path for pattern in PAGES for path in ROOT.glob(pattern)})
+
+
+def renewed(text: str) -> str:
+    """Return a page with its tables made again."""
+
+    def made(match: re.Match[str]) -> str:
+        name, *arguments = match[2].split()
+        return f"{match[1]}\n{MAKERS[name](*arguments)}\n\n{match[4]}"
+
+    return TABLE.sub(made, text)
+
+
+def stale() -> list[Path]:
+    """List the pages whose tables differ from the code or the records."""
+    return [page for page in pages() if renewed(page.read_text()) != page.read_text()]
+
+
+def missing_records(page: Path) -> list[str]:
+    """List the records that a page names and that do not exist."""
+    named = {PLACEHOLDER.sub("", name).rstrip("./") for name in RECORD.findall(page.read_text())}
+    return sorted(name for name in named if not any(ROOT.glob(name)))
+
+
+def markdown(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Lay out a table; an empty first cell repeats nothing."""
+    lines = [columns, ["---"] * len(columns), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+# Settings
+
+
+def settings(kind: ActionKind, algorithm: str) -> str:
+    """List every setting of an algorithm, its default and its help, by group."""
+    known, groups = configure(algorithm, actions=kind).encoded(), setting_groups(algorithm, kind)
+    rows, last = [], None
+    for name, value in known.items():
+        group = groups[name]
+        if group is not last:
+            rows.append((f"*{group.__name__}*", "", ""))
+        rows.append((f"`{name}`", f"`{value}`", help_of(group, name)))
+        last = group
+    return markdown(("setting", "default", "meaning"), rows)
+
+
+def own_settings(kind: ActionKind, algorithm: str) -> str:
+    """List the settings that are an algorithm's own, or have another default than Hy-Q's."""
+    known, groups = configure(algorithm, actions=kind).encoded(), setting_groups(algorithm, kind)
+    usual = configure("hyq", actions=kind).encoded()
+    rows = [
+        (f"`{name}`", f"`{value}`", f"`{usual[name]}`" if name in usual else "-",
+         help_of(groups[name], name))
+        for name, value in known.items()
+        if usual.get(name, known) != value
+    ]  # fmt: skip
+    return markdown(("setting", "default", "of `hyq`", "meaning"), rows)
+
+
+def field_help(config: type[Any]) -> dict[str, str]:
+    """Return what the docstring below each field of a dataclass says."""
+    found: dict[str, str] = {}
+    for base in reversed(config.__mro__[:-1]):
+        [definition] = ast.parse(textwrap.dedent(inspect.getsource(base))).body
+        assert isinstance(definition, ast.ClassDef)
+        for field, text in zip(definition.body, definition.body[1:], strict=False):
+            if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr):
+                assert isinstance(field.target, ast.Name)
+                assert isinstance(text.value, ast.Constant)
+                found[field.target.id] = " ".join(str(text.value.value).split())
+    return found
+
+
+def help_of(group: type[Any], name: str) -> str:
+    """Return the help text of a setting, as a cell."""
+    return field_help(group)[name].replace("|", "\\|")
+
+
+def algorithms(kind: ActionKind) -> str:
+    """List the algorithms for a kind of actions, and what each learns from."""
+    rows = []
+    for name, about in ALGORITHMS[kind].items():
+        source = {(True, True): "both", (True, False): "live steps", (False, True): "data"}
+        rows.append((f"`{name}`", source[about.acts, about.uses_data], about.summary))
+    return markdown(("`algorithm`", "learns from", "what it is"), rows)
+
+
+def preset(kind: ActionKind, algorithm: str, name: str) -> str:
+    """List what a preset changes."""
+    usual = configure(algorithm, actions=kind).encoded()
+    chosen = configure(algorithm, name, actions=kind).encoded()
+    changed = [(f"`{n}`", f"`{v}`", f"`{usual[n]}`") for n, v in chosen.items() if usual[n] != v]
+    return markdown(("setting", f"`{name}`", "`default`"), changed)
+
+
+def config(place: str) -> str:
+    """List the fields of a dataclass of settings, named as module:Class."""
+    module, name = place.split(":")
+    group = getattr(import_module(module), name)
+    told = field_help(group)
+    rows = []
+    for part in fields(group):
+        value = encode_value(part.default)
+        rows.append((f"`{part.name}`", f"`{value}`", told.get(part.name, "").replace("|", "\\|")))
+    return markdown(("setting", "default", "meaning"), rows)
+
+
+def lock_settings() -> str:
+    """List the settings of `hyq run lock`."""
+    told = field_help(LockRun)
+    rows = [(f"`{n}`", f"`{v}`", told[n]) for n, v in vars(LockRun()).items() if n in told]
+    return markdown(("setting", "default", "meaning"), rows)
+
+
+# Results
+
+
+OLDER_NAMES = {
+    "log_end_terminates=false": "value continues where the data was truncated",
+    "n_target=10000": "target network every 10,000 steps",
+    'mix="coin"': "whole minibatches from one source",
+    'pessimism="0"': "no CQL penalty, which the preset had then",
+    'gamma="0.99"': "the paper's discount",
+    'gamma="0.997"': "a discount of 0.997 from the start",
+}
+"""What the ablations' records call a change, under the names that settings had then."""
+
+
+@cache
+def runs(place: str) -> tuple[RunResult, ...]:
+    """Read the runs below a folder that have ended."""
+    found = sorted(p.parent for p in (ROOT / "results" / place).glob("**/summary.json"))
+    return tuple(RunResult.read(path) for path in found)
+
+
+def steps_to_solve(of: Sequence[RunResult]) -> StepsToSolve:
+    """Summarise how many online steps runs took to solve their problem."""
+    summaries = [run.summary or {} for run in of]
+    taken = [s.get("solved_at") or s["online_steps"] for s in summaries]
+    return StepsToSolve.of(taken, [s["solved"] for s in summaries])
+
+
+def solved(of: Sequence[RunResult]) -> tuple[str, str]:
+    """Say how many runs solved their problem, and their online steps: median, and worst."""
+    found = steps_to_solve(of)
+    taken = [s.get("solved_at") or s["online_steps"] for s in (run.summary or {} for run in of)]
+    if not found.solved:
+        return f"0 of {found.runs}", "-"
+    worst = max(taken) if found.solved == found.runs else None
+    return f"{found.solved} of {found.runs}", f"{found}" + (f" ({worst:,})" if worst else "")
+
+
+def lock(part: str) -> str:
+    """The lock at H = 100: the records of one folder of results/lock, by method and data."""
+    rows = []
+    keys = ("algorithm", "data", "emission", "anti_reward_probability", "offline_share")
+    groups = grouped(runs(f"lock/{part}"), lambda run: tuple(run.setting(k) for k in keys))
+    for (method, data, emission, anti_reward, share), here in groups.items():
+        name = algorithm_name(str(method)) + (f", beta = {share:g}" if share != 0.5 else "")
+        ended = [run.summary or {} for run in here]
+        peak = np.median([s["peak_return"] for s in ended])
+        cells = [name, str(data), "always" if anti_reward == 1 else "half of the time"]
+        cells += ["" if emission is None else str(emission)] if part == "per-step" else []
+        rows.append([*cells, *solved(here), f"{peak:.2f}"])
+    columns = ["method", "data", "anti-reward paid"]
+    columns += ["emission"] if part == "per-step" else []
+    more = ("solved", "online samples: median (worst)", "best return: median")
+    return markdown([*columns, *more], sorted(rows))
+
+
+def briee() -> str:
+    """Hy-Q and BRIEE as the lock grows."""
+    rows = []
+    of = {"briee": "BRIEE", "hyq": "Hy-Q, occupancy data"}
+    groups = grouped(runs("briee"), lambda r: (r.setting("horizon"), str(r.setting("algorithm"))))
+    for (horizon, method), here in sorted(groups.items()):
+        taken = sorted((run.summary or {})["online_steps"] for run in here)
+        rows.append((f"{horizon}", of[method], solved(here)[0], ", ".join(f"{t:,}" for t in taken)))
+    return markdown(("H", "method", "solved", "online samples of each seed"), rows)
+
+
+def deep() -> str:
+    """Three small problems: when each method solves them."""
+    rows = []
+    groups = grouped(
+        runs("deep"), lambda r: (str(r.setting("env")), str(r.setting("data")), r.spec["algorithm"])
+    )
+    for (env, data, method), here in sorted(groups.items(), key=lambda item: item[0]):
+        budgets = [r.setting("online_steps") for r in here]
+        last = np.mean([(r.summary or {})["eval_return"] for r in here])
+        offline = (here[0].summary or {})["online_steps"] == 0
+        budget = "-" if offline else f"{budgets[0]:,}"
+        count, taken = solved(here)
+        name = algorithm_name(method)
+        rows.append((env, data, name, budget, count, "-" if offline else taken, f"{last:.3g}"))
+    columns = ("environment", "data", "method", "budget", "solved")
+    return markdown((*columns, "live steps: median (worst)", "last return, mean"), rows)
+
+
+def continuous() -> str:
+    """Sparse tasks of robots and mazes: success at the end."""
+    rows = []
+    groups = grouped(runs("continuous"), lambda r: (str(r.setting("data")), r.spec["algorithm"]))
+    for (data, method), here in sorted(groups.items()):
+        ends = [run.rows[-1]["success"] for run in here]
+        low, high = bootstrap_interval([ends], np.random.default_rng(0))
+        interval = f" ({low:.3f} to {high:.3f})" if len(ends) > 1 else ""
+        success = f"{interquartile_mean(np.array(ends)):.3f}{interval}"
+        earned = np.mean([(run.summary or {})["eval_return"] for run in here])
+        steps = f"{here[0].setting('online_steps'):,}"
+        name = algorithm_name(method, "continuous")
+        rows.append((data, name, steps, str(len(here)), success, f"{earned:.3g}"))
+    columns = ("data", "method", "live steps", "seeds", "success at the end: IQM (95% interval)")
+    return markdown((*columns, "mean return"), rows)
+
+
+def start() -> str:
+    """MountainCar with logs, without, and from logs alone."""
+    table = start_table(runs("start"))
+    return markdown(table.columns, table.rows)
+
+
+def ablations() -> str:
+    """One setting of `cpu-montezuma` undone at a time, as `hyq report suite` has it."""
+    suite = json.loads((ROOT / "results/ablations/suite.json").read_text())
+    places = [ROOT / "results/ablations/runs" / name for name in suite["runs"]]
+    found = [RunResult.read(p) for p in places if (p / "summary.json").exists()]
+    table = ablation_table(name_ablations(found), 300_000)
+    rows = [(OLDER_NAMES.get(row[0], row[0]), *row[1:]) for row in table.rows]
+    return markdown(table.columns, rows)
+
+
+def montezuma(place: str, steps: str) -> str:
+    """Montezuma's Revenge: the return of the last 100 training episodes at a number of steps."""
+    rows = []
+    of = [run for run in runs(f"montezuma/{place}") if run.rows]
+    groups = grouped(of, lambda r: (str(r.setting("data")), str(r.setting("algorithm"))))
+    for (data, method), here in sorted(groups.items()):
+        acts = any(row["online_steps"] for row in here[0].rows)
+        ends = [recent_return(r, float(steps)) for r in here] if acts else []
+        last = [(r.summary or {}).get("eval_return") for r in here]
+        evaluated = ", ".join("-" if value is None else f"{value:,.0f}" for value in last)
+        training = ", ".join(f"{value:,.0f}" for value in ends) or "-"
+        name = "-" if data == "None" else data
+        rows.append((name, algorithm_name(method), str(len(here)), training, evaluated))
+    columns = ("data", "method", "seeds", f"last 100 training episodes at {int(steps):,} steps")
+    return markdown((*columns, "last evaluation"), rows)
+
+
+def coverage() -> str:
+    """How soon Hy-Q learns Montezuma's Revenge from each dataset."""
+    rows = []
+    groups = grouped(runs("coverage/runs"), lambda run: str(run.setting("data")))
+    for data, here in sorted(groups.items()):
+        for mark in (1500.0, 2500.0):
+            taken = [steps_until(run, mark) for run in here]
+            each = ", ".join(f"{value:,.0f}" for value in sorted(taken))
+            rows.append((data, f"{mark:,.0f}", f"{np.median(taken):,.0f}", each))
+    return markdown(("data", "points an episode", "steps until then: median", "each seed"), rows)
+
+
+def drift() -> str:
+    """How often the drift test alarms."""
+    lines = (ROOT / "results/drift/drift.jsonl").read_text().splitlines()
+    groups = grouped(map(json.loads, lines), lambda row: str(row["fault"]))
+    rows = []
+    for fault, here in groups.items():
+        found = sum(bool(row["alarms"]) for row in here)
+        rows.append((fault, f"{found} of {len(here)}"))
+    return markdown(("what is wrong with the data", "alarms"), rows)
+
+
+MAKERS: dict[str, Callable[..., str]] = {
+    "settings": settings,
+    "own-settings": own_settings,
+    "algorithms": algorithms,
+    "preset": preset,
+    "config": config,
+    "lock-settings": lock_settings,
+    "lock": lock,
+    "briee": briee,
+    "deep": deep,
+    "continuous": continuous,
+    "start": start,
+    "ablations": ablations,
+    "montezuma": montezuma,
+    "coverage": coverage,
+    "drift": drift,
+}
+
+
+def main() -> int:
+    """Say which pages are stale, or make them again."""
+    old = stale()
+    for page in old:
+        print(page.relative_to(ROOT))
+        if "--write" in sys.argv:
+            page.write_text(renewed(page.read_text()))
+    lost = [(page, name) for page in pages() for name in missing_records(page)]
+    for page, name in lost:
+        print(f"{page.relative_to(ROOT)} names {name}, which does not exist")
+    return int(bool(lost) or (bool(old) and "--write" not in sys.argv))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
