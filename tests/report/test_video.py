@@ -139,5 +139,5 @@ def test_committed_videos_are_read_and_rendered() -> None:
     records = sorted(results.glob("**/video.json"))
     assert len(records) == 14
     assert all(Video.load(record.parent).facts.room_shares[1] == 1.0 for record in records)
-    *_, last = replay(Video.load(results / "videos" / "rnd"))
+    *_, last = replay(Video.load(results / "planner" / "videos" / "rnd"))
     assert (last.step, last.room) == (191, 1)
