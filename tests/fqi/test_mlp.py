@@ -32,7 +32,7 @@ def fit(seed: int, problem: Regression, start: MLPFunction | None = None) -> MLP
 
 def test_it_learns_a_smooth_function_of_both_actions() -> None:
     fitted = fit(0, sample(0))
-    fresh = sample(1).observation
+    fresh = sample(1).rows.observation
     error = fitted.values(fresh) - truth(fresh)
     assert np.sqrt((error**2).mean()) < 0.03
     assert np.sqrt(((truth(fresh) - truth(fresh).mean(axis=0)) ** 2).mean()) > 0.15
