@@ -11,7 +11,7 @@ from hyq.cli import main
 from hyq.commands import demo
 from hyq.experts.scripted import scripted_dataset
 from hyq.report.records import RunResult
-from hyq.report.start import draw_start, start_conclusion, start_table
+from hyq.report.start import NAMES, start_conclusion, start_panel, start_table
 from hyq.runs.lock_spec import LockRun
 from hyq.runs.spec import RunSpec
 from hyq.runs.suites import start_runs
@@ -53,7 +53,7 @@ def test_it_ends_with_a_page(
     assert capsys.readouterr().out.rstrip().endswith(f"open {page}")
     text = page.read_text()
     assert "Logs and live steps (Hy-Q): solved in 0 of 1 runs" in text
-    assert text.count("<img") == 2
+    assert text.count('<div class="chart">') == 2
 
 
 def run(algorithm: str, seed: int, solved_at: int | None, value: float) -> RunResult:
@@ -74,6 +74,7 @@ def test_the_table_is_of_medians_and_ranges() -> None:
     assert hybrid[1:] == ("3 of 3", "400 (500)", "-101 (-102 to -100)")
     assert online[1:] == ("0 of 2", "-", "-200 (-200 to -200)")
     assert offline[1:] == ("0 of 1", "-", "-120 (-120 to -120)")
-    [axes] = draw_start(runs).axes
-    assert [line.get_ydata()[0] for line in axes.lines[-2:]] == [-120.0, -110.0]  # type: ignore[index]
+    panel = start_panel(runs)
+    assert [level.value for level in panel.levels] == [-120.0, -110.0]
+    assert [curve.label for curve in panel.curves] == [*NAMES.values()][:2]
     assert "3 of 3" in start_conclusion(runs)

@@ -36,6 +36,7 @@ SUBCOMMANDS = {
     "reproduce theory": "hyq.commands.suites:reproduce_theory",
     "reproduce": "hyq.commands.suites:reproduce",
     "video": "hyq.commands.video:video",
+    "watch": "hyq.commands.live:watch_runs",
     "report": "hyq.commands.report:report",
     "data import": "hyq.commands.data:data_import",
     "data make lock": "hyq.commands.lock:data_make_lock",

@@ -105,6 +105,7 @@ def test_the_report_of_datasets_has_every_run_and_the_medians(
     assert sum(line[:1] == ["medium"] for line in shown) == 3, "two runs and the median"
     page = Page((path / "report.html").read_text())
     assert "Soonest to 2,500 points: easy (4,840), then medium (not reached)." in page.text
+    assert "3 seeds" in page.text
 
 
 @pytest.mark.parametrize("name", ["ablations", "coverage", "montezuma", "small"])

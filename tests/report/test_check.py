@@ -17,7 +17,7 @@ from hyq.coverage.policy import save_policy
 from hyq.data.dataset import Dataset, Episode
 from hyq.envs.combination_lock import LockSpec
 from hyq.experts.lock import lock_dataset
-from hyq.report.check import draw_check
+from hyq.report.check import check_panels, ranges_table
 from hyq.runs import lock_coverage
 from hyq.runs.video import Environment, play
 from tests.coverage.test_cells import driving, mixture
@@ -52,7 +52,7 @@ def test_a_check_prints_a_verdict_and_writes_one_file(
     assert all(link.startswith("data:") for link in read.links)
     for word in ("The data covers", "The theory", "repeated", "provenance: behaviour"):
         assert word in read.text
-    assert page.read_text().index("<img") < page.read_text().index("<details>")
+    assert page.read_text().index('class="chart"') < page.read_text().index("<details>")
 
 
 def test_datasets_by_step_are_ranked_for_a_policy(
@@ -150,7 +150,9 @@ def test_what_is_evaluated_from_data_is_what_a_check_says(
 def test_figures_of_all_kinds_of_data() -> None:
     def panels(data: Dataset) -> int:
         (found,) = check_all({"data": data}, bounds={"parity[0]": (0.0, 1.0)})
-        return len(draw_check(found).axes)
+        drawn, ranges = check_panels(found), ranges_table(found)
+        assert all(panel.curves for panel in drawn)
+        return len(drawn) + (ranges is not None)
 
     vectors = driving(1, 0.5)
     images = [replace(e, observation=np.zeros((21, 84, 84), np.uint8)) for e in vectors]

@@ -1,14 +1,14 @@
 """The Montezuma comparison from its records: curves, table and page, finished or under way."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from hyq.cli import main
 from hyq.core.files import write_json
-from hyq.report.montezuma import cells, read_lines, speed, steps
+from hyq.report.montezuma import cells, conclusion, learning_panels, reached, read_lines, speed
 from hyq.report.records import RunResult, SuiteRecords
 from hyq.report.suite import Line
 from hyq.runs.montezuma_suite import DATASETS, read_datasets, video_place
@@ -57,16 +57,52 @@ def suite(tmp_path: Path) -> Path:
     return path
 
 
-def test_curves_average_what_is_known(suite: Path) -> None:
-    hyq, *_ = read_lines(SuiteRecords.read(suite))
+def test_curves_are_medians_of_what_all_know(suite: Path) -> None:
+    lines = read_lines(SuiteRecords.read(suite))
+    hyq, *_ = lines
     assert (hyq.algorithm, hyq.panel, len(hyq.runs)) == ("hyq", "montezuma/hard", 3)
-    curve = hyq.curve(np.array([0.0, 10_000.0, 20_000.0]), "recent_return")
-    # Before the first record no episode had ended; at the last the third seed has not arrived.
-    np.testing.assert_array_equal(curve.y, [np.nan, 0.0, 3050.0])
-    np.testing.assert_array_equal(curve.low, [np.nan, 0.0, 3000.0])
-    np.testing.assert_array_equal(curve.high, [np.nan, 0.0, 3100.0])
+    panel, *_ = learning_panels(lines, read_datasets(suite))
+    curve = panel.curves[0]
+    # Before the first record no episode had ended; after the first the third seed has not arrived.
+    assert (list(curve.x), list(curve.y)) == ([10_000], [0.0])
+    assert [list(y) for _, y in curve.others] == [[0.0, 3000.0], [0.0, 3100.0]]
+    assert panel.said.startswith("median of 1 to 3 seeds, as named, 20th to 80th percentile")
     assert speed(hyq) == pytest.approx((20_000 + 20_000 + 10_000) / 25.0)
-    assert steps(hyq) == 20_000
+    assert reached(hyq) == [20_000, 20_000, 10_000]
+
+
+def test_algorithms_are_compared_after_as_many_steps(suite: Path) -> None:
+    records = SuiteRecords.read(suite)
+    said, *rest = conclusion(read_lines(records), records)
+    assert said.startswith(
+        "With hard data, the last 100 training episodes after 20,000 online steps return (median): "
+        "Hy-Q 3,050 (2 seeds); DQfD 450 (2 seeds)"
+    )
+    assert "Never acting, by evaluation: BC 2,000 (1 seed); CQL 800 (1 seed)" in said
+    assert not rest, "every dataset has begun"
+
+
+def test_what_has_hardly_begun_is_not_compared_but_named(tmp_path: Path) -> None:
+    slow = run("rnd", None, seed=102)
+    slow.rows[0]["online_steps"] = 5000
+    runs = [*(run("hyq", "montezuma/hard", seed) for seed in (100, 101)), slow, None]
+    records = SuiteRecords.read(write_suite(tmp_path / "suite", runs, "montezuma"))
+    records.manifest["runs"][3] = "dqfd-something"
+    said, *rest = conclusion(read_lines(records), records)
+    assert "RND" not in said
+    assert rest == [
+        "Not compared, because less than half way: RND (5,000 steps).",
+        "Nothing is recorded yet of DQfD, medium and easy.",
+    ]
+
+
+def test_bands_that_overlap_are_said_to(tmp_path: Path) -> None:
+    seeds, hard = (100, 101, 103), "montezuma/hard"
+    runs = [run("hyq", hard, seed) for seed in seeds]
+    like = [replace(one, spec={**one.spec, "algorithm": "dqfd"}) for one in runs]
+    records = SuiteRecords.read(write_suite(tmp_path / "suite", [*runs, *like], "montezuma"))
+    _, overlap, _ = conclusion(read_lines(records), records)
+    assert overlap == "The bands of Hy-Q and DQfD overlap: their order may be chance."
 
 
 def test_the_table_says_what_the_records_say(suite: Path) -> None:
@@ -78,11 +114,12 @@ def test_the_table_says_what_the_records_say(suite: Path) -> None:
     assert len(lines) == 13
     first, *_, last = lines
     assert (first, last) == (("Hy-Q", "hard"), ("RND", "none"))
-    recent, spread, good, evaluated, video = lines["Hy-Q", "hard"][2:7]
-    assert (recent, spread) == ("2,033", "0-3,100")
+    ended, taken, recent, band, good, evaluated, video = lines["Hy-Q", "hard"][:7]
+    assert (ended, taken) == ("2/3", "0.01-0.02M")
+    assert (recent, band) == ("3,000", "1,200-3,060")
     assert good == "67%", "all of two seeds, none of the third"
     assert (evaluated, video) == ("-", "100")
-    assert lines["BC", "hard"] == ("-", "1", "-", "-", "-", "2,000", "-", "-")
+    assert lines["BC", "hard"] == ("1/1", "-", "-", "-", "-", "2,000", "-", "-")
 
 
 def test_the_share_of_good_episodes_is_of_the_newest_hundred() -> None:
@@ -101,18 +138,37 @@ def test_a_suite_under_way_gets_its_figures_and_page(
     assert "Hy-Q" in capsys.readouterr().out
     for name in ("figure.png", "rnd.png", "rooms-data.png", "rooms-policies.png"):
         assert (suite / name).read_bytes().startswith(b"\x89PNG")
-    for name in ("figure.svg", "rnd.svg"):
-        assert "expert: 2,390" in (suite / name).read_text()
+    assert "expert: 2,390" in (suite / "report.html").read_text()
     text = (suite / "report.html").read_text()
     page = Page(text)
     assert "19 runs. 3 of them are under way" in page.text
-    assert "with hard data, the highest first: Hy-Q 2,033, BC 2,000, CQL 800" in page.text
+    assert "Of those, 3 are shown as far as they are." in page.text
+    assert "Hy-Q 3,050 (2 seeds)" in page.text
     assert text.count('<img class="strip"') == text.count('<img class="clip"') == 1
     assert all(link.startswith("data:") for link in page.links)
-    drawn = (suite / "figure.svg").read_bytes()
     assert main(["report", str(suite)]) == 0
-    assert (suite / "figure.svg").read_bytes() == drawn, "neither clock nor chance gets in"
+    assert (suite / "report.html").read_text() == text, "neither clock nor chance gets in"
 
 
 def test_datasets_are_read_by_room(suite: Path) -> None:
     assert read_datasets(suite)["montezuma/hard"].room_shares == {1: 1.0}
+
+
+def test_trials_are_compared_by_what_chooses_between_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs = []
+    for share, level in ((0.5, 120.0), (0.25, 186.0)):
+        rows = [row(n, 1000 * n, updates=n, recent_return=level * n / 2) for n in (1, 2)]
+        spec = {"algorithm": "hyq", "data": "montezuma/hard", "seed": 0}
+        runs.append(RunResult({**spec, "settings": {"beta": share}}, rows, {"solved": False}))
+        rows = [row(1, 0, updates=500, eval_return=level / 2)]
+        spec = {**spec, "algorithm": "bc", "settings": {"learning_rate": share}}
+        runs.append(RunResult(spec, rows, None))
+    path = write_suite(tmp_path / "suite", [*runs, None], "montezuma-tuning", "Trials")
+    assert main(["report", str(path)]) == 0
+    assert "under way" in capsys.readouterr().out
+    page = Page((path / "report.html").read_text())
+    said = "Best of the trials so far, Hy-Q: beta 0.25 (186); BC: learning rate 0.25 (93)."
+    assert said in page.text
+    assert "3 of them are under way or still to come. Of those, 2 are shown" in page.text

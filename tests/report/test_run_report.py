@@ -10,17 +10,8 @@ import pytest
 from rich.console import Console
 
 from hyq.cli import main
-from hyq.report.curves import (
-    Curve,
-    Level,
-    Panel,
-    aggregate,
-    draw_curves,
-    draw_runs,
-    seeds_note,
-    short,
-    write_figure,
-)
+from hyq.report.compare import compared, groups_of, run_panels
+from hyq.report.plot import draw_panels, write_figure
 from hyq.report.records import RunResult
 from hyq.report.tables import run_table
 from tests.report.suites import write_run
@@ -28,8 +19,8 @@ from tests.report.suites import write_run
 LOCK = RunResult(
     {"algorithm": "hyq", "data": "occupancy", "horizon": 100, "seed": 3},
     [
-        {"online_steps": 50_500, "eval_return": 0.05},
-        {"online_steps": 101_000, "eval_return": 1.0},
+        {"iteration": 1, "online_steps": 50_500, "eval_return": 0.05},
+        {"iteration": 2, "online_steps": 101_000, "eval_return": 1.0},
     ],
     {
         "solved": True,
@@ -44,7 +35,7 @@ LOCK = RunResult(
 
 def deep(seed: int, returns: list[float], **more: Any) -> RunResult:
     rows = [
-        {"online_steps": 10 * n, "updates": n, "eval_return": value}
+        {"iteration": n, "online_steps": 10 * n, "updates": n, "eval_return": value}
         for n, value in enumerate(returns, start=1)
     ]
     spec = {"env": "CartPole-v1", "algorithm": "hyq", "data": None, "seed": seed, **more}
@@ -75,11 +66,28 @@ def test_runs_of_every_kind_are_compared(
         write_run(tmp_path / name, run)
     figure = tmp_path / "curves.png"
     words = ["report", *(str(tmp_path / name) for name in runs), "--figure", str(figure)]
+    words += ["--page", str(tmp_path / "page.html")]
     assert main(words) == 0
     said = capsys.readouterr().out
     assert "CartPole-v1" in said
     assert "lock, H" in said
     assert figure.read_bytes().startswith(b"\x89PNG")
+    page = (tmp_path / "page.html").read_text()
+    assert "On CartPole-v1, the newest return (median), highest first: Hy-Q: 2.5 (2 seeds)" in page
+    assert "3 runs, 2 not finished" in page
+
+
+def test_whatever_holds_runs_can_be_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for seed in (1, 2):
+        write_run(tmp_path / "runs" / "deeper" / str(seed), deep(seed, [1.0, 2.0]))
+    assert main(["report", "runs"]) == 0
+    assert "2 runs" in (tmp_path / "report.html").read_text()
+    (tmp_path / "empty").mkdir()
+    assert main(["report", "empty"]) == 2
+    assert "not a run" in capsys.readouterr().err
 
 
 def test_a_run_of_another_kind_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -92,50 +100,49 @@ def test_a_run_of_another_kind_is_named(tmp_path: Path, capsys: pytest.CaptureFi
 def test_a_figure_is_drawn_even_of_a_run_that_has_just_begun(
     tmp_path: Path, rows: list[dict[str, float]]
 ) -> None:
-    write_figure(draw_runs([replace(LOCK, rows=rows, summary=None)]), tmp_path / "curve.png")
+    panels = run_panels([replace(LOCK, rows=rows, summary=None)])
+    write_figure(draw_panels(panels), tmp_path / "curve.png")
     assert (tmp_path / "curve.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_two_seeds_are_drawn_as_they_are_and_three_are_summed_up() -> None:
     runs = [deep(seed, [seed, 2.0 * seed]) for seed in (1, 2, 3)]
-    (axes,) = draw_runs(runs[:2]).axes
-    assert [line.get_label() for line in axes.lines] == ["hyq, seed 1", "hyq, seed 2"]
-    assert axes.get_xlabel() == "online steps (1 seed)"
-    (axes,) = draw_runs(runs).axes
-    assert [line.get_label() for line in axes.lines] == ["hyq"]
+    ((curve,),) = (panel.curves for panel in run_panels(runs[:2]))
+    assert (curve.label, curve.seeds, len(curve.low)) == ("Hy-Q", 2, 0)
+    assert list(curve.y) == [1, 2]
+    ((_, y),) = curve.others
+    assert list(y) == [2, 4]
+    (panel,) = run_panels(runs)
+    (curve,) = panel.curves
+    assert panel.said == "median of 3 seeds, 20th to 80th percentile"
+    assert list(curve.y) == [2, 4]
+    assert np.allclose(curve.low, [1.4, 2.8])
+    (axes,) = draw_panels([panel]).axes
     assert len(axes.collections) == 1, "a band"
-    assert axes.get_xlabel() == "online steps (3 seeds)"
-    assert axes.lines[0].get_ydata()[-1] == 4.0  # type: ignore[index]
 
 
-def test_an_aggregate_ends_where_the_first_run_stopped_unsolved() -> None:
-    runs = [deep(1, [1.0, 2.0]), deep(2, [3.0])]
-    _, middle, _ = aggregate(runs, np.array([5.0, 10.0, 20.0]))
-    np.testing.assert_array_equal(middle, [2.0, 2.0, np.nan])
-    solved = [runs[0], replace(runs[1], summary={"solved": True})]
-    _, middle, _ = aggregate(solved, np.array([20.0]))
-    assert middle.tolist() == [2.5]
-    lock = replace(LOCK, summary={"solved": False})
-    np.testing.assert_array_equal(aggregate([lock], np.array([1.0, 2e5]))[1], [0.0, np.nan])
+def test_runs_that_differ_in_a_setting_are_not_taken_for_seeds_of_one() -> None:
+    runs = [deep(seed, [1.0, 2.0], gamma=gamma) for gamma in (0.9, 0.99) for seed in (1, 2)]
+    runs += [deep(3, [5.0, 6.0], gamma=0.9), deep(1, [0.0, 0.0], gamma=0.9, data="log.csv")]
+    (groups,) = groups_of(runs).values()
+    assert {group.name: len(group.runs) for group in groups} == {
+        "Hy-Q, no data": 3,
+        "Hy-Q, no data, gamma 0.99": 2,
+        "Hy-Q, log.csv": 1,
+    }
+    said, *rest = compared(runs)
+    assert "Hy-Q, no data: 2 (3 seeds); Hy-Q, no data, gamma 0.99: 2 (2 seeds)" in said
+    assert "Of fewer than three seeds" in rest[-1]
 
 
-def test_panels_share_a_legend_and_say_how_many_seeds_they_have() -> None:
-    x, y = np.arange(3.0), np.arange(3.0)
-    one, five = Curve("a", x, y), Curve("b", x, y, y - 1, y + 1, seeds=5)
-    panels = [Panel("$first$", [one, five], [Level(2.0, "offline")]), Panel("second", [one])]
-    figure = draw_curves([*panels, Panel("third", [])], columns=2)
-    assert len(figure.axes) == 3
-    (legend,) = figure.legends
-    assert [text.get_text() for text in legend.get_texts()] == ["a", "b", "offline"]
-    assert [axes.get_xlabel() for axes in figure.axes] == [
-        "online steps (1 to 5 seeds)",
-        "online steps (1 seed)",
-        "online steps",
-    ]
-    assert figure.axes[0].lines[-1].get_linestyle() == "--", "a level is dashed"
-    assert seeds_note([replace(one, seeds=0)]) == ""
-
-
-def test_steps_are_short() -> None:
-    assert [short(v) for v in (0, 0.5, 250, 1e3, 25e4, 1.5e6, 1024)] == [
-        "0", "0.5", "250", "1k", "250k", "1.5M", "1,024"]  # fmt: skip
+def test_training_episodes_stand_for_evaluations_where_there_are_none() -> None:
+    rows = [{"online_steps": n, "updates": 0, "recent_return": 2.0 * n} for n in (10, 20)]
+    acting = replace(deep(1, []), rows=rows)
+    offline = replace(
+        deep(1, [], algorithm="bc"), rows=[{"online_steps": 0, "updates": 50, "eval_return": 7.0}]
+    )
+    for row in [*acting.rows, *offline.rows]:
+        row["iteration"] = row["updates"] + row["online_steps"]
+    (panel,) = run_panels([acting, offline])
+    assert [list(curve.y) for curve in panel.curves] == [[20.0, 40.0], [7.0]]
+    assert list(panel.curves[1].x) == [50]

@@ -11,7 +11,6 @@ from hyq.report.stats import (
     band,
     bootstrap_interval,
     interquartile_mean,
-    step_curve,
 )
 
 
@@ -62,25 +61,3 @@ def test_censored_runs_count_without_pretending() -> None:
     # A run that gave up early is not a fast one.
     early = StepsToSolve.of([5, 20, 30], [False, True, True])
     assert str(early) == "30"
-
-
-def test_a_learning_curve_is_read_as_it_was_known() -> None:
-    grid = np.array([0.0, 9, 10, 15, 20, 99])
-    np.testing.assert_array_equal(step_curve([10, 20], [0.5, 1.0], grid), [0, 0, 0.5, 0.5, 1, 1])
-
-
-def test_the_curve_of_a_run_under_way_ends_where_it_is() -> None:
-    grid = np.array([0.0, 10, 20, 21, 99])
-    early = step_curve([10, 20], [0.5, 1.0], grid, ended=False)
-    np.testing.assert_array_equal(early, [0, 0.5, 1, np.nan, np.nan])
-    whole = step_curve([10, 99], [0.0, 0.0], grid)
-    _, middle, _ = band(np.stack([early, whole]))
-    np.testing.assert_array_equal(middle, [0, 0.25, 0.5, np.nan, np.nan])
-
-
-def test_the_mean_is_of_the_curves_that_came_so_far() -> None:
-    curves = np.array([[np.nan, 0.0, 3000, 3100], [np.nan, 0, 3100, np.nan]])
-    low, mean, high = band(curves, "mean")
-    np.testing.assert_array_equal(low, [np.nan, 0, 3000, 3100])
-    np.testing.assert_array_equal(mean, [np.nan, 0, 3050, 3100])
-    np.testing.assert_array_equal(high, [np.nan, 0, 3100, 3100])

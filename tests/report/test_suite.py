@@ -17,16 +17,16 @@ from selenium.webdriver.common.by import By
 
 from hyq.core.errors import HyqError
 from hyq.core.files import read_json, write_json
-from hyq.report.curves import aggregate
+from hyq.report.figures import Curve, content
+from hyq.report.plot import draw_panels
 from hyq.report.records import RunResult, SuiteRecords, add_success
 from hyq.report.stats import interquartile_mean
 from hyq.report.suite import (
     SuiteResult,
-    chart,
-    draw_suite,
     group_runs,
     overall_table,
     report_suite,
+    suite_panels,
     suite_table,
 )
 from tests.report.suites import write_suite
@@ -79,6 +79,10 @@ def rng() -> np.random.Generator:
     return np.random.default_rng(0)
 
 
+def chart(result: SuiteResult) -> dict[str, Any]:
+    return content(suite_panels(result, rng()), result.shares_scale)
+
+
 def test_runs_are_grouped_into_algorithms_and_settings(suite: Path) -> None:
     result = SuiteResult.read(suite)
     lines = {(line.panel, line.label): line for line in result.lines}
@@ -95,13 +99,21 @@ def test_runs_are_grouped_into_algorithms_and_settings(suite: Path) -> None:
 
 
 def test_the_conclusion_names_the_best(suite: Path) -> None:
-    said = SuiteResult.read(suite).conclusion()
-    assert "On optimal occupancy data, Hy-Q solved 2 of 2, after 300 online steps" in said
+    said, *rest = SuiteResult.read(suite).conclusion()
+    assert said.startswith("On optimal occupancy data, Hy-Q solved 2 of 2, after 300 online steps")
+    assert "; on optimal trajectory data, Hy-Q solved 1 of 1" in said
+    assert "Hidden in the figure until clicked: Hy-Q, offline share 0.25." in rest
+    assert any(one.startswith("Fewer than 3 seeds have ended: Hy-Q on optimal") for one in rest)
     unsolved = [lock("online-only"), lock("offline-fqi")]
-    none = SuiteResult(SuiteRecords(suite, {}, unsolved, {}), tuple(group_runs(unsolved)))
-    assert (
-        "no run solved it, and FQI, offline only has the highest return, 0.3" in none.conclusion()
-    )
+    records = SuiteRecords(suite, {"runs": ["bc-occupancy-s1"]}, unsolved, {})
+    said, *rest = SuiteResult(records, tuple(group_runs(unsolved))).conclusion()
+    assert "no run solved it, and FQI, offline only has the highest return, 0.3" in said
+    assert "Nothing is recorded yet of BC." in rest
+    both = [lock(), lock("online-only")]
+    both[1].rows[2]["eval_return"] = 1.0
+    both[1] = replace(both[1], summary={**(both[1].summary or {}), "solved": True})
+    _, also, *_ = SuiteResult(replace(records, runs=both), tuple(group_runs(both))).conclusion()
+    assert also.startswith("Also solved: on optimal occupancy data Hy-Q, online only 1 of 1, after")
 
 
 def test_the_table_says_what_the_records_say(suite: Path) -> None:
@@ -135,17 +147,19 @@ def test_panels_stand_in_the_suites_order_and_share_the_scale_of_one_environment
         ]
         return chart(SuiteResult(SuiteRecords(Path(), {}, runs, {}), tuple(group_runs(runs))))
 
-    assert drawn("A", "A", "A")["panels"] == ["maze/easy", "maze/medium", "maze/hard"]
-    assert drawn("A", "A", "A")["shares_scale"]
-    assert not drawn("A", "A", "B")["shares_scale"]
+    titles = [panel["title"] for panel in drawn("A", "A", "A")["panels"]]
+    assert titles == ["maze/easy", "maze/medium", "maze/hard"]
+    assert drawn("A", "A", "A")["share_y"]
+    assert not drawn("A", "A", "B")["share_y"]
 
 
 def test_deep_runs_have_a_panel_a_problem_and_levels_for_offline_algorithms() -> None:
     runs = [deep("A", "maze/half", 1.0), deep("A", "maze/half", 0.5, "bc")]
     runs += [deep("A", "maze/expert", 0.7), deep("A", "maze/half", 0.2, "cql")]
     result = SuiteResult(SuiteRecords(Path(), {}, runs, {}), tuple(group_runs(runs)))
-    series = {one["label"]: one for one in chart(result)["series"]}
-    assert {one["panel"] for one in series.values()} == {"maze"}
+    (panel,) = chart(result)["panels"]
+    assert panel["title"] == "maze"
+    series = {one["label"]: one for one in panel["series"]}
     assert {label for label, one in series.items() if "level" in one} == {"BC", "CQL (peak)"}
     assert [label for label, one in series.items() if not one["shown"]] == ["Hy-Q, expert data"]
 
@@ -187,18 +201,30 @@ def test_sparse_tasks_are_compared_by_their_success_rate(tmp_path: Path) -> None
     assert hybrid[:4] == ("Hy-SAC", "2", "6", "1.000")
     assert hybrid[5:] == ("0.958", f"{push:.3f} (push)")
     assert iql[3] == "0.250"
-    assert "Hy-SAC 1.00, IQL 0.25" in result.conclusion()
+    said = result.conclusion()[0]
+    assert "over the 2 tasks (interquartile mean): Hy-SAC 1.00, IQL 0.25; highest: " in said
 
-    left, _ = draw_suite(result).axes
-    assert (left.get_ylabel(), left.get_xlabel()) == ("success rate", "online steps (3 seeds)")
-    lines = {line.get_label(): line for line in left.lines}
-    assert lines["IQL"].get_linestyle() == "--"
-    assert np.allclose(lines["IQL"].get_ydata(), 0.25)
-    curve = lines["Hy-SAC"]
-    assert np.interp([0, 500, 1000], *curve.get_data()).tolist() == [0, 0.25, 1]  # type: ignore[arg-type]
+    left, _ = suite_panels(result, rng())
+    assert (left.y_label, left.x_label) == ("success rate", "online steps")
+    assert left.said.startswith("median of 3 to 4 seeds, as named, 20th to 80th percentile")
+    (one,) = (one for one in left.levels if one.label == "IQL")
+    assert (one.value, one.low, one.high, one.dashes) == (0.25, 0.25, 0.25, "6 4")
+    curve = left.curves[0]
+    # A fourth seed has its first evaluation only: beyond it the others are drawn one by one.
+    assert (list(curve.x), list(curve.y), curve.seeds) == ([0], [0], 4)
+    assert [list(y) for _, y in curve.others] == [[0, 0.25, 1], [0, 0.25, 1], [0, 0.25, 0.75]]
+    assert curve.interval == (0.75, 1.0)
     page = report(path).read_text()
-    assert "Success rate against online steps" in page
     assert "not solved" not in page
+
+
+def test_algorithms_are_compared_on_the_tasks_that_all_have(tmp_path: Path) -> None:
+    runs = [sparse(seed, 4, task=task) for seed in range(3) for task in ("push", "pick")]
+    more = [sparse(seed, 2, "iql", "push") for seed in range(3)]
+    said, *_ = SuiteResult.read(write_suite(tmp_path / "two", [*runs, *more])).conclusion()
+    assert "over the one task that all have (interquartile mean): Hy-SAC 1.00, IQL 0.50" in said
+    said, *_ = SuiteResult.read(write_suite(tmp_path / "one", runs)).conclusion()
+    assert "Hy-SAC 1.00, and nothing to compare it with yet" in said
 
 
 def test_a_success_at_the_very_last_step_counts() -> None:
@@ -223,9 +249,10 @@ def test_a_suite_under_way_is_reported(tmp_path: Path, known: int) -> None:
     assert result.records.missing == 1
     (line,) = result.lines
     assert (len(line.runs), len(line.finished)) == (2, 1)
-    expected = np.nan if known else 1.0  # where one of two has stopped, there is no median
-    found = [edge[-1] for edge in aggregate(line.runs, result.grid)]
-    assert found == pytest.approx([expected] * 3, nan_ok=True)
+    curve = line.drawn(rng())
+    assert isinstance(curve, Curve)
+    assert curve.seeds == 1 + known
+    assert [len(x) for x, _ in curve.others] == [1] * known
 
 
 def test_an_algorithm_that_no_label_knows_comes_last() -> None:
@@ -234,14 +261,22 @@ def test_an_algorithm_that_no_label_knows_comes_last() -> None:
 
 
 def test_the_figure_has_a_panel_a_dataset_and_dashed_levels(suite: Path) -> None:
-    left, right = draw_suite(SuiteResult.read(suite)).axes
+    panels = suite_panels(SuiteResult.read(suite), rng())
+    left, right = draw_panels(panels).axes
     assert (left.get_title("left"), right.get_title("left")) == (
         "optimal occupancy data",
         "optimal trajectory data",
     )
-    styles = {line.get_label(): line.get_linestyle() for line in left.lines}
-    assert styles == {"Hy-Q": "-", "Hy-Q, online only": "-", "FQI, offline only": "--"}
-    assert left.get_xlabel() == "online steps, roll-ins included (1 to 2 seeds)"
+    names = {text.get_text() for text in left.texts}
+    assert {"Hy-Q (2 seeds)", "Hy-Q, online only (1 seed)", "FQI, offline only (1 seed)"} <= names
+    assert {line.get_linestyle() for line in left.lines} == {"-", "--"}
+    assert left.get_xlabel() == "online steps, roll-ins included"
+
+
+def test_variants_of_one_algorithm_are_told_apart_by_their_settings() -> None:
+    runs = [lock(seed=seed) for seed in range(3)]
+    runs[1].spec["settings"]["m_on"] = 7
+    assert [line.label for line in group_runs(runs)] == ["Hy-Q", "Hy-Q, m on 7"]
 
 
 @pytest.fixture(scope="module")
@@ -266,7 +301,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chrome]:
 def panels_say(browser: Chrome, selector: str) -> list[list[str]]:
     return [
         [text.text for text in panel.find_elements(By.CSS_SELECTOR, selector)]
-        for panel in browser.find_elements(By.CSS_SELECTOR, "#chart svg")
+        for panel in browser.find_elements(By.CSS_SELECTOR, "figure svg")
     ]
 
 
@@ -287,13 +322,46 @@ def test_ticks_are_round(
     assert panels_say(browser, ".tick") == [ticks] * 2
 
 
-def test_on_a_phone_only_the_tables_scroll_sideways(suite: Path, browser: Chrome) -> None:
-    narrow = {"width": 400, "height": 800, "deviceScaleFactor": 1, "mobile": True}
-    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", narrow)
+OVERLAPPING = """
+    const bad = [];
+    for (const svg of document.querySelectorAll('figure svg')) {
+      const own = svg.getBoundingClientRect(), texts = [...svg.querySelectorAll('text')];
+      const boxes = texts.map(text => text.getBoundingClientRect());
+      boxes.forEach((a, i) => {
+        if (a.left < own.left - 1 || a.right > own.right + 1) bad.push(texts[i].textContent);
+        boxes.slice(0, i).forEach((b, j) => {
+          const wide = Math.min(a.right, b.right) - Math.max(a.left, b.left);
+          const high = Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top);
+          if (wide > 1 && high > 4) bad.push(texts[i].textContent + ' / ' + texts[j].textContent);
+        });
+      });
+    }
+    return bad;
+"""
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_nothing_is_cut_off_or_overlaps(
+    suite: Path, browser: Chrome, width: int, scheme: str
+) -> None:
+    size = {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": width < 500}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    media = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", media)
     browser.get(report(suite).as_uri())
-    width = browser.execute_script("return document.documentElement.scrollWidth")
+    for summary in browser.find_elements(By.TAG_NAME, "summary"):
+        browser.execute_script("arguments[0].parentElement.open = true", summary)
+    found = browser.execute_script("return document.documentElement.scrollWidth")
+    bad = browser.execute_script(OVERLAPPING)
+    paper = browser.execute_script("return getComputedStyle(document.body).backgroundColor")
+    ink = browser.execute_script("return getComputedStyle(document.querySelector('.name')).fill")
     browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
-    assert width == 400
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
+    assert found <= width, "no more than the scroll bar is missing"
+    assert bad == []
+    assert (paper == "rgb(255, 255, 255)") == (scheme == "light")
+    assert (ink == "rgb(31, 111, 139)") == (scheme == "light")
 
 
 def test_the_page_works_in_a_browser(suite: Path, browser: Chrome) -> None:
@@ -303,7 +371,7 @@ def test_the_page_works_in_a_browser(suite: Path, browser: Chrome) -> None:
     assert "https:" not in text
     browser.get(page.as_uri())
     assert browser.title == "A small <suite>"
-    panels = browser.find_elements(By.CSS_SELECTOR, "#chart svg")
+    panels = browser.find_elements(By.CSS_SELECTOR, "figure svg")
     assert [panel.get_attribute("aria-label") for panel in panels] == [
         "optimal occupancy data",
         "optimal trajectory data",
@@ -331,8 +399,9 @@ def test_the_page_works_in_a_browser(suite: Path, browser: Chrome) -> None:
     assert stroke("Hy-Q")[0] != stroke("Hy-Q, offline share 0.25")[0]
     assert stroke("Hy-Q")[1] != stroke("Hy-Q, offline share 0.25")[1]
     assert panels_say(browser, "text")[0].count("return of the policy") == 1
-    assert panels_say(browser, ".tick")[0] == ["0", "0.2", "0.4", "0.6", "0.8", "1"]
-    chart = browser.find_element(By.CSS_SELECTOR, "#chart svg")
+    assert panels_say(browser, ".tick")[0] == ["0.2", "0.4", "0.6", "0.8", "1"]
+    assert "Hy-Q (2 seeds)" in panels_say(browser, ".name")[0]
+    chart = browser.find_element(By.CSS_SELECTOR, "figure svg")
     ActionChains(browser).move_to_element(chart).perform()
     assert "Hy-Q:" in browser.find_element(By.ID, "tip").text
     said = browser.find_element(By.TAG_NAME, "body").text
@@ -363,7 +432,7 @@ def test_hostile_text_does_nothing_in_a_browser(tmp_path: Path, browser: Chrome)
     write_json(path / "suite.json", manifest)
     browser.get(report(path).as_uri())
     assert HOSTILE in browser.title
-    assert browser.find_elements(By.CSS_SELECTOR, "#chart svg"), "the page's own script runs"
+    assert browser.find_elements(By.CSS_SELECTOR, "figure svg"), "the page's own script runs"
     assert not browser.find_elements(By.CSS_SELECTOR, "img[onerror]")
     assert len(browser.find_elements(By.TAG_NAME, "script")) == 2
     entries = browser.execute_script("return performance.getEntriesByType('resource').length")

@@ -13,8 +13,8 @@ from hyq.core.errors import HyqError
 from hyq.report.theory import (
     EPSILON,
     Row,
-    draw,
     mean_curve,
+    panels,
     read_measurements,
     read_rows,
     report_theory,
@@ -67,7 +67,7 @@ def test_the_bounds_are_those_of_the_corrected_theorem(tmp_path: Path) -> None:
     (line,) = slope_rows(rows)
     assert tuple(line[-2:]) == ("≤ 256", f"{samples_bound(rows, EPSILON):.2g}")
     assert float(line[5]) == pytest.approx((rows[1]["bound"] + rows[2]["bound"]) / 2, rel=0.05)
-    assert len(draw(rows).axes) == 9
+    assert len(panels(rows)) == 9
 
 
 def test_slopes_and_curves() -> None:
@@ -82,9 +82,9 @@ def test_the_theory_page(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Two cases a panel stand for the experiment; the page needs nothing but itself."""
-    panels = theory.plan(quick=True)
+    planned = theory.plan(quick=True)
     cases = (Case(iterations=4, share=1.0), Case(iterations=8, share=1.0))
-    monkeypatch.setattr(theory, "plan", lambda quick: dict.fromkeys(panels, cases))
+    monkeypatch.setattr(theory, "plan", lambda quick: dict.fromkeys(planned, cases))
     reproduce_theory(out=tmp_path / "out", quick=True)
     assert "slope" in capsys.readouterr().out
     assert len(read_rows(tmp_path / "out")) == 10

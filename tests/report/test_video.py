@@ -13,7 +13,7 @@ from hyq.cli import main
 from hyq.core.images import encode_gif
 from hyq.core.types import Array
 from hyq.envs.montezuma import FLOORS, room_place
-from hyq.report.curves import write_figure
+from hyq.report.plot import write_figure
 from hyq.report.video import (
     STEPS_TO_SETTLE,
     chosen_moments,

@@ -7,10 +7,10 @@ from hyq.commands.watch import watch, watch_deep
 from hyq.core.terminal import Terminal
 from hyq.data.dataset import Dataset
 from hyq.experts.scripted import scripted_dataset
-from hyq.report.curves import draw_runs, write_figure
-from hyq.report.html import image_file, write_page
+from hyq.report.compare import run_panels
+from hyq.report.html import Section, note, write_page
 from hyq.report.records import RunResult
-from hyq.report.start import NAMES, draw_start, start_conclusion
+from hyq.report.start import NAMES, start_conclusion, start_panel
 from hyq.report.tables import run_table
 from hyq.runs import lock, runner
 from hyq.runs.lock_spec import LockRun
@@ -27,19 +27,13 @@ def demo() -> None:
         number += 1
     cars = _cars(out)
     locks = _locks(out)
-    write_figure(draw_start(cars), out / "cars.png")
-    write_figure(draw_runs(locks), out / "lock.png")
-    page = out / "index.html"
-    table = run_table([*cars, *locks])
-    write_page(
-        page,
-        "demo.html",
-        title="hyq: what you have just run",
-        conclusion=[start_conclusion(cars)],
-        cars=image_file(out / "cars.png", "Returns on MountainCar"),
-        lock=image_file(out / "lock.png", "Returns on the combination lock"),
-        results=table,
-    )
+    page, table = out / "index.html", run_table([*cars, *locks])
+    sections = [
+        Section("A car, from a log in a CSV file", panels=[start_panel(cars)], note=note("cars")),
+        Section("The combination lock of the paper", panels=run_panels(locks), note=note("lock")),
+        Section("Every run", table=table, note="Next: make docs, and open site/index.html."),
+    ]
+    write_page(page, "hyq: what you have just run", [start_conclusion(cars)], sections)
     console.print(table.rich())
     console.print(f"open {page.resolve()}", soft_wrap=True)
 

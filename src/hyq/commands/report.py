@@ -12,9 +12,11 @@ from hyq.core.files import check_writable
 from hyq.core.settings import check_idle
 from hyq.core.terminal import Terminal, progress_bar
 from hyq.report.ablations import report_ablations, report_datasets
-from hyq.report.curves import draw_runs, write_figure
-from hyq.report.montezuma import report_montezuma
-from hyq.report.records import RunResult
+from hyq.report.compare import compare_sections, compared, run_panels
+from hyq.report.html import write_page
+from hyq.report.montezuma import report_montezuma, report_tuning
+from hyq.report.plot import draw_panels, write_figure
+from hyq.report.records import RunResult, find_runs
 from hyq.report.start import report_start
 from hyq.report.suite import report_suite as write_suite
 from hyq.report.tables import run_table
@@ -29,27 +31,35 @@ from hyq.runs.records import read_suite
 console = Terminal()
 
 
-def report(*paths: Annotated[Path, tyro.conf.Positional], figure: Path | None = None) -> None:
-    """Compare any runs: a table and their learning curves; or write the page of a whole suite.
+def report(
+    *paths: Annotated[Path, tyro.conf.Positional],
+    figure: Path | None = None,
+    page: Path | None = None,
+) -> None:
+    """Compare any runs: a table, their learning curves and a page; or report a whole suite.
 
     Args:
-        paths: The runs' directories; or that of one suite, finished or not.
+        paths: Directories of runs, or of whatever holds runs; or that of one suite, finished or
+            not.
         figure: Where to draw the curves of runs, curves.png if not given.
+        page: Where to write the page of runs, report.html if not given.
     """
     if not paths:
         raise HyqError("name at least one run's directory, or a suite's")
     if (paths[0] / "suite.json").exists():
-        check_idle("the report of a suite", figure=figure)
+        check_idle("the report of a suite", figure=figure, page=page)
         if len(paths) > 1:
             raise HyqError("a suite is reported on its own: name one directory")
         report_suite(paths[0])
         return
-    figure = figure or Path("curves.png")
-    check_writable(figure)
-    runs = [RunResult.read(path) for path in paths]
-    write_figure(draw_runs(runs), figure)
+    figure, page = figure or Path("curves.png"), page or Path("report.html")
+    for place in (figure, page):
+        check_writable(place)
+    runs = [RunResult.read(path) for path in find_runs(paths)]
+    write_figure(draw_panels(run_panels(runs), columns=3), figure)
+    write_page(page, "Runs compared", compared(runs), compare_sections(runs))
     console.print(run_table(runs).rich())
-    console.print(f"learning curves: {figure}")
+    console.print(f"learning curves: {figure}   page: {page}", soft_wrap=True)
 
 
 def report_suite(path: Path) -> None:
@@ -72,6 +82,7 @@ def _record_and_report(path: Path, console: Console) -> None:
 _REPORTS: dict[str, Callable[[Path, Console], None]] = {
     "start": report_start,
     "montezuma": _record_and_report,
+    "montezuma-tuning": report_tuning,
     "ablations": report_ablations,
     "coverage": report_datasets,
 }

@@ -1,19 +1,17 @@
 """What each setting is worth, and each dataset: runs beside one that lacks nothing."""
 
 import json
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from rich.console import Console
 
 from hyq.core.types import FloatArray
-from hyq.report.curves import Curve, Level, Panel, draw_curves
+from hyq.report.figures import DOTTED, Curve, Level, Panel, summed
 from hyq.report.html import publish
-from hyq.report.montezuma import RECENT, Y_LABEL
-from hyq.report.records import RunResult, SuiteRecords, grouped
+from hyq.report.montezuma import COLORS, RECENT, Y_LABEL
+from hyq.report.records import RunResult, SuiteRecords, differences, grouped
 from hyq.report.tables import TextTable
 from hyq.runs.suites import ABLATIONS
 
@@ -30,22 +28,15 @@ def recent_return(run: RunResult, steps: float) -> float:
 
 def name_ablations(runs: Sequence[RunResult]) -> dict[str, RunResult]:
     """Name each run by the settings in which it differs from most of the others."""
-    specs = [_as_text(run.settings) for run in runs]
-    usual = {
-        name: Counter(spec.get(name, "null") for spec in specs).most_common(1)[0][0]
-        for name in dict.fromkeys(name for spec in specs for name in spec)
+    known = {
+        tuple(sorted((setting, json.dumps(value)) for setting, value in changes.items())): name
+        for name, changes in ABLATIONS.items()
     }
-    known = {tuple(sorted(_as_text(changes).items())): name for name, changes in ABLATIONS.items()}
     found = {}
-    for run, spec in zip(runs, specs, strict=True):
-        changed = [(name, value) for name, value in spec.items() if value != usual[name]]
-        label = ", ".join(f"{name}={value}" for name, value in changed)
-        found[known.get(tuple(sorted(changed)), label)] = run
+    for run, changed in zip(runs, differences(runs), strict=True):
+        label = ", ".join(f"{name}={value}" for name, value in changed.items())
+        found[known.get(tuple(sorted(changed.items())), label)] = run
     return found
-
-
-def _as_text(changes: Mapping[str, Any]) -> dict[str, str]:
-    return {name: json.dumps(value) for name, value in changes.items()}
 
 
 def seed_range(steps: int) -> int:
@@ -79,12 +70,13 @@ def report_ablations(path: Path, console: Console) -> None:
     ablations = {name: run for name, run in name_ablations(records.runs).items() if run.rows}
     steps = int(next(iter(ablations.values())).setting("online_steps"))
     lines = {name: run.points("recent_return") for name, run in ablations.items()}
-    behind = [Curve(WHOLE, *lines.pop(WHOLE), color="#bbbbbb")] if WHOLE in lines else []
+    behind = [Curve(WHOLE, *lines.pop(WHOLE), color="#999999", seeds=1)] if WHOLE in lines else []
     panels = [
         Panel(
             name,
-            [*behind, Curve("one setting changed", *points, color="#1f6f8b")],
+            [*behind, Curve("changed", *points, color="#1f6f8b", seeds=1)],
             x_range=(0, steps),
+            y_label="recent return",
         )
         for name, points in lines.items()
     ]
@@ -92,14 +84,23 @@ def report_ablations(path: Path, console: Console) -> None:
     worse = [row[0] for row in table.rows if row[-1].startswith("-") and row[-1] != "-"]
     conclusion = (
         f"{len(worse)} of {len(table.rows) - 1} changes lower the return by more than "
-        f"another seed may: {'; '.join(worse)}."
+        f"another seed may: {'; '.join(worse) or 'none'}."
     )
     notes = (
         "One seed a row. Three seeds of the same settings were up to "
         f"{seed_range(steps):,} points apart: what is in brackets may be noise."
     )
-    figure = draw_curves(panels or [Panel(WHOLE, [])], size=(2.9, 2.6), title=Y_LABEL)
-    publish(records, figure, table, console, conclusion, notes=notes)
+    note = f"{Y_LABEL.capitalize()}; grey: {WHOLE}."
+    publish(
+        records,
+        panels or [Panel(WHOLE, behind)],
+        table,
+        console,
+        [conclusion],
+        notes=(note, notes),
+        share_y=True,
+        size=(3.6, 2.8),
+    )
     console.print(notes)
 
 
@@ -126,20 +127,20 @@ def report_datasets(path: Path, console: Console) -> None:
     """Report how soon one algorithm learns from each of several datasets."""
     records, curves, rows, order = SuiteRecords.read(path), [], [], []
     groups = grouped(records.runs, lambda run: str(run.setting("data")))
-    for index, (data, runs) in enumerate(groups.items()):
+    for (data, runs), color in zip(groups.items(), (f"#{one}" for one in COLORS), strict=False):
         needed = {run.setting("seed"): [steps_until(run, mark) for mark in MARKS] for run in runs}
         needed["median"] = np.median(list(needed.values()), axis=0).tolist()
         rows += [[data, str(seed), *map(_steps, steps)] for seed, steps in needed.items()]
         order.append((needed["median"][-1], data))
-        for run in runs:
-            label, color = data if run is runs[0] else "", f"C{index % 10}"
-            curves.append(Curve(label, *moving_average(run), color=color, seeds=len(runs)))
-    levels = [Level(mark, color="#999999", style=":") for mark in MARKS]
-    figure = draw_curves([Panel("", curves, levels, y_label=Y_LABEL)], size=(6.4, 4.4))
+        averages = [(moving_average(run), False) for run in runs]
+        curves.append(summed(data, averages, color=color, marker=""))
+    levels = [Level(mark, f"{mark:,.0f} points", dashes=DOTTED) for mark in MARKS]
     title = f"online steps until {RECENT} successive episodes earn so much on average"
-    table = TextTable(("data", "seed", *(f"{mark:,.0f}" for mark in MARKS)), rows, title)
+    table = TextTable(("data", "seed", *(f"{mark:,.0f}" for mark in MARKS)), rows, title, left=2)
     said = ", then ".join(f"{data} ({_steps(steps)})" for steps, data in sorted(order))
-    publish(records, figure, table, console, f"Soonest to {MARKS[-1]:,.0f} points: {said}.")
+    panel = Panel("", curves, levels, y_label=Y_LABEL)
+    conclusion = [f"Soonest to {MARKS[-1]:,.0f} points: {said}."]
+    publish(records, [panel], table, console, conclusion, notes=("", title), size=(7.5, 4.4))
 
 
 def _steps(steps: float) -> str:

@@ -4,20 +4,18 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from rich.console import Console
 from rich.text import Text
 
 from hyq.core.errors import printable
 from hyq.core.types import Array
 from hyq.coverage.check import Check, facts, theory
-from hyq.report.curves import GREY, figure_bytes, panel_grid, tidy
-from hyq.report.html import image, write_page
-from hyq.report.tables import facts_table
+from hyq.report.figures import GREY, Curve, Panel
+from hyq.report.html import Section, note, write_page
+from hyq.report.tables import TextTable, facts_table
 
 SEVERITY_COLORS = {"good": "green", "note": "cyan", "warning": "yellow", "error": "red"}
-BLUE, ORANGE = "#1f6f8b", "#d98326"
+BLUE, ORANGE, MORE = "#1f6f8b", "#d98326", ("#6a994e", "#7b2cbf", "#9a031e", "#0a9396")
 MOST_BARS, TIMES = 24, 60
 
 
@@ -45,115 +43,120 @@ def order(checks: Sequence[Check]) -> str:
 
 def write_checks(checks: Sequence[Check], path: Path) -> None:
     """Write the page, with everything it needs inside of it."""
-    parts = [
-        {
-            "name": check.name,
-            "verdict": check.verdict if len(checks) > 1 else [],
-            "findings": check.findings,
-            "figure": image(
-                figure_bytes(draw_check(check)),
-                "Returns, lengths, ranges of the observations, actions, coverage over time",
-                kind="wide",
-            ),
-            "facts": facts(check)
+    several = len(checks) > 1
+    sections = [
+        Section(
+            check.name if several else "",
+            lead=check.verdict if several else (),
+            findings=check.findings,
+            panels=check_panels(check),
+            table=ranges_table(check),
+            facts=facts(check)
             | {
                 f"provenance: {name}": str(value)
                 for name, value in check.dataset.provenance.items()
                 if not name.endswith("_space")
             },
-            "theory": theory(check),
-        }
+            parts=[Section("The theory", facts=numbers, note=note("check"), folded=True)]
+            if (numbers := theory(check))
+            else [],
+        )
         for check in checks
     ]
-    write_page(
-        path,
-        "check.html",
-        title="Check of " + ", ".join(check.name for check in checks),
-        conclusion=checks[0].verdict if len(checks) == 1 else [order(checks)],
-        parts=parts,
+    title = "Check of " + ", ".join(check.name for check in checks)
+    write_page(path, title, [order(checks)] if several else checks[0].verdict, sections)
+
+
+def check_panels(check: Check) -> list[Panel]:
+    """Draw what the dataset holds: returns, lengths, actions, and what is covered over time."""
+    panels = []
+    if len(check.cells.returns):
+        panels.append(_returns(check))
+    if check.dataset.ordered:
+        length, ended = check.dataset.length, check.dataset.terminated
+        parts = {"terminated": length[ended], "truncated": length[~ended]}
+        panels.append(_histogram("lengths of the episodes", "steps", parts))
+    return [*panels, _actions(check), _over_time(check)]
+
+
+def _histogram(
+    title: str, x_label: str, parts: dict[str, Array], y_label: str = "episodes"
+) -> Panel:
+    """Draw how often values come, each part in front of all those before it."""
+    values = np.concatenate([*parts.values()]).astype(float)
+    bins = min(30, max(len(np.unique(values)), 2))
+    edges = np.histogram_bin_edges(values, bins)
+    counts = np.cumsum([np.histogram(part, edges)[0] for part in parts.values()], axis=0)
+    x = np.repeat(edges, 2)
+    curves = [
+        Curve(name, x, [0.0, *np.repeat(count, 2), 0.0], color=color, kind="area")
+        for name, count, color in zip(parts, counts, (BLUE, ORANGE), strict=False)
+    ]
+    return Panel(title, curves[::-1], (), x_label, y_label, (edges[0], edges[-1]))
+
+
+def _returns(check: Check) -> Panel:
+    panel = _histogram("returns of the episodes", "return", {"": check.cells.returns})
+    if check.best is None:
+        return panel
+    mean, whose = check.best.mean_return, "the policy" if check.policy else "the best"
+    (histogram,) = panel.curves
+    mark = Curve(f"mean of {whose}", [mean, mean], [0.0, max(histogram.y)], color=ORANGE)
+    left, right = min(panel.x_range or (mean,)), max(panel.x_range or (mean,))
+    return Panel(
+        panel.title,
+        [histogram, mark],
+        (),
+        "return",
+        "episodes",
+        (min(left, mean), max(right, mean)),
     )
 
 
-def draw_check(check: Check) -> Figure:
-    """Draw what the dataset holds, beside what the environment shows."""
-    drawn = [_actions, _over_time]
-    if check.ranges:
-        drawn.insert(0, _ranges)
-    if len(check.cells.returns):
-        drawn.insert(0, _returns)
-    if check.dataset.ordered:
-        drawn.insert(1, _lengths)
-    rows = min(max(len(check.ranges), 8), MOST_BARS)
-    height = 2.6 if rows <= 8 else 0.25 * rows + 0.6
-    figure, grid = panel_grid(len(drawn), 3, (3.9, height))
-    for axes, draw in zip(grid, drawn, strict=True):
-        draw(axes, check)
-        axes.title.set(fontsize=10, ha="left", x=0.0)
-        tidy(axes)
-    return figure
+def ranges_table(check: Check) -> TextTable | None:
+    """List where each number of an observation lies, beside what the environment shows."""
+    if not check.ranges:
+        return None
+    rows = []
+    for name, mine in list(check.ranges.items())[:MOST_BARS]:
+        theirs = check.bounds.get(name)
+        rows.append(
+            (
+                name,
+                *(
+                    "-" if one is None else f"{one[0]:.3g} to {one[1]:.3g}"
+                    for one in (mine, theirs)
+                ),
+            )
+        )
+    left_out = len(check.ranges) - len(rows)
+    more = f" ({left_out} more are not shown)" if left_out else ""
+    return TextTable((f"observation{more}", "in the data", "in the environment"), rows)
 
 
-def _histogram(axes: Axes, values: Array, title: str) -> None:
-    axes.hist(values, bins=min(30, max(len(np.unique(values)), 2)), color=BLUE)
-    axes.set(title=title, ylabel="episodes")
-
-
-def _returns(axes: Axes, check: Check) -> None:
-    _histogram(axes, check.cells.returns, "returns of the episodes")
-    if check.best is not None:
-        mean, whose = check.best.mean_return, "the policy" if check.policy else "the best"
-        axes.axvline(mean, color=ORANGE, label=f"mean of {whose}")
-        axes.legend(fontsize=7.5, edgecolor="none")
-
-
-def _lengths(axes: Axes, check: Check) -> None:
-    """Stack the episodes that ended on those that were cut off."""
-    length, ended = check.dataset.length, check.dataset.terminated
-    bins = np.linspace(length.min() - 0.5, length.max() + 0.5, 31)
-    parts, names = [length[ended], length[~ended]], ["terminated", "truncated"]
-    axes.hist(parts, bins=bins.tolist(), stacked=True, color=[BLUE, ORANGE], label=names)
-    axes.set(title="lengths of the episodes", ylabel="episodes")
-    axes.legend(fontsize=7.5, edgecolor="none")
-
-
-def _ranges(axes: Axes, check: Check) -> None:
-    """Draw where each number of an observation lies, on a scale of its own."""
-    shown = list(check.ranges)[:MOST_BARS]
-    for row, name in enumerate(shown):
-        mine, theirs = check.ranges[name], check.bounds.get(name)
-        both = [*mine, *(theirs or ())]
-        width = (max(both) - min(both)) or 1.0
-        for pair, color, shift in ((mine, BLUE, 0.14), (theirs, GREY, -0.14)):
-            if pair is not None:
-                low, high = ((value - min(both)) / width for value in pair)
-                axes.plot([low, high], [-row + shift] * 2, color=color, linewidth=4, marker="|")
-        axes.text(1.03, -row, f"{mine[0]:.3g} to {mine[1]:.3g}", fontsize=7, va="center")
-    axes.set_yticks(-np.arange(len(shown)), [name.replace("observation", "") for name in shown])
-    beside = "; grey: the environment" if check.bounds else ""
-    axes.set(title=f"ranges of observations{beside}", xticks=[], xlim=(-0.03, 1.4))
-    axes.set_ylim(-max(len(shown), 6) + 0.5, 0.6)
-    axes.tick_params(labelsize=7)
-
-
-def _actions(axes: Axes, check: Check) -> None:
+def _actions(check: Check) -> Panel:
     """Count actions; of vectors, draw how each of the first numbers is spread."""
     actions, counts = check.taken
     if len(actions):
-        axes.bar(actions[:MOST_BARS].astype(str), counts[:MOST_BARS], color=BLUE)
-        axes.set(title="actions", ylabel="transitions")
-        return
+        places = np.repeat(np.arange(len(actions[:MOST_BARS]) + 1) - 0.5, 2)
+        heights = [0.0, *np.repeat(counts[:MOST_BARS], 2), 0.0]
+        named = "action, in order" if actions[-1] != len(actions) - 1 else "action"
+        curve = Curve("", places, heights, color=BLUE, kind="area")
+        return Panel("actions", [curve], (), named, "transitions", (places[0], places[-1]))
     rows = check.dataset.action.reshape(len(check.dataset), -1)
-    for number in range(min(rows.shape[1], 6)):
+    curves = []
+    for number, color in zip(range(rows.shape[1]), (BLUE, ORANGE, *MORE), strict=False):
         count, edges = np.histogram(rows[:, number], bins=40)
-        axes.stairs(count, edges, label=f"action[{number}]")
-    axes.set(title="actions", ylabel="transitions")
-    axes.legend(fontsize=7, edgecolor="none")
+        middles = (edges[1:] + edges[:-1]) / 2
+        curves.append(Curve(f"action[{number}]", middles, count, color=color))
+    low, high = float(rows.min()), float(rows.max())
+    return Panel("actions", curves, (), "value", "transitions", (low, high))
 
 
-def _over_time(axes: Axes, check: Check) -> None:
+def _over_time(check: Check) -> Panel:
     """Draw the share of visits that other data has; without those, how many rows each step has."""
     coverage = check.coverage
-    known = coverage is not None and len(coverage.over_time)
+    known = coverage is not None and len(coverage.over_time) > 0
     values = (
         coverage.over_time
         if coverage is not None and known
@@ -161,7 +164,8 @@ def _over_time(axes: Axes, check: Check) -> None:
     )
     parts = np.array_split(values.astype(float), min(TIMES, len(values)))
     starts = np.cumsum([0, *map(len, parts)])[:-1]
-    axes.plot(starts, [part.mean() for part in parts], color=BLUE, linewidth=1.8)
     whose = "the policy's" if check.policy else "the best episodes'"
-    axes.set_title(f"share of {whose} steps in other data" if known else "transitions by step")
-    axes.set(xlabel="step of the episode", ylim=(0, 1.05 if known else None))
+    title = f"share of {whose} steps in other data" if known else "transitions by step"
+    curve = Curve("", starts, [float(part.mean()) for part in parts], color=BLUE if known else GREY)
+    y_range = (0.0, 1.0) if known else None
+    return Panel(title, [curve], (), "step of the episode", y_range=y_range)

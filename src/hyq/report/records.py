@@ -1,6 +1,8 @@
 """What every report starts from: the records of runs and of suites, and the names of algorithms."""
 
-from collections.abc import Callable, Iterable, Mapping
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -8,7 +10,7 @@ from typing import Any, TypeVar
 from hyq.core.errors import HyqError
 from hyq.core.files import read_text
 from hyq.envs import SPARSE_TASKS
-from hyq.runs.records import RunDirectory, read_suite
+from hyq.runs.records import RunDirectory, is_run, read_suite
 from hyq.runs.suites import OFFLINE_ALGORITHMS
 
 Item = TypeVar("Item")
@@ -21,7 +23,7 @@ ALGORITHMS = {
     "offline-fqi": ("FQI, offline only", "#6a994e"),
     "online-only": ("Hy-Q, online only", "#9a031e"),
     "warm-start": ("warm start, then online", "#7b2cbf"),
-    "dqfd": ("DQfD", "#d1495b"),
+    "dqfd": ("DQfD", "#d0408c"),
     "briee": ("BRIEE", "#333333"),
     "dqn": ("DQN, online only", "#9a031e"),
     "offline-dqn": ("DQN, offline only", "#6a994e"),
@@ -31,11 +33,13 @@ ALGORITHMS = {
     "sac": ("SAC, online only", "#9a031e"),
     "calql": ("Cal-QL", "#e09f3e"),
     "awac": ("AWAC", "#6a994e"),
-    "ddpgfd": ("DDPGfD", "#d1495b"),
+    "ddpgfd": ("DDPGfD", "#d0408c"),
     "td3bc": ("TD3+BC", "#333333"),
 }
 """Name and colour of each algorithm, in the order of tables and legends."""
 OTHER_COLOR = "#555555"
+NAMED = ("seed", "algorithm", "data", "env", "horizon", "threads")
+"""Parts of a spec that are no setting of the algorithm, or change nothing but the time it takes."""
 
 
 def algorithm_name(algorithm: str, actions: str = "discrete") -> str:
@@ -61,6 +65,36 @@ def grouped(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, list
     for item in items:
         groups.setdefault(key(item), []).append(item)
     return groups
+
+
+def differences(runs: Sequence["RunResult"]) -> list[dict[str, str]]:
+    """Return, of each run, the settings in which it differs from most of the others, as JSON.
+
+    Seeds, and what names a run anyway, are left out.
+    """
+    specs = [
+        {n: json.dumps(v) for n, v in run.settings.items() if v is not None and n not in NAMED}
+        for run in runs
+    ]
+    usual = {
+        name: Counter(spec.get(name, "null") for spec in specs).most_common(1)[0][0]
+        for name in dict.fromkeys(name for spec in specs for name in spec)
+    }
+    return [
+        {name: spec.get(name, "null") for name in usual if spec.get(name, "null") != usual[name]}
+        for spec in specs
+    ]
+
+
+def in_words(changed: Mapping[str, str]) -> str:
+    """Say which settings are others, in the words of a legend."""
+    parts = []
+    for name, value in changed.items():
+        words = name.replace("anti_reward", "anti-reward").replace("_", " ")
+        found = json.loads(value)
+        shown = f"{found:g}" if isinstance(found, int | float) else str(found)
+        parts.append(f"{words} {shown}")
+    return ", ".join(parts)
 
 
 def add_success(row: dict[str, Any], limit: int) -> dict[str, Any]:
@@ -115,14 +149,29 @@ class RunResult:
         return self.experiment == "lock"
 
     @property
+    def acts(self) -> bool:
+        """Whether it has taken a step in its environment."""
+        return self.on_lock or any(row["online_steps"] for row in self.rows)
+
+    @property
     def environment(self) -> str:
         """Name of the environment."""
         return f"lock, H = {self.setting('horizon')}" if self.on_lock else str(self.setting("env"))
 
     def points(self, y: str, x: str = "online_steps") -> tuple[list[float], list[float]]:
-        """Return two columns of the records, where the second has a value."""
-        rows = [row for row in self.rows if row.get(y) is not None]
-        return [row[x] for row in rows], [row[y] for row in rows]
+        """Return two columns of the records, where the second has a value: the last at every x."""
+        found = {row[x]: row[y] for row in self.rows if row.get(y) is not None}
+        return list(found), list(found.values())
+
+
+def find_runs(paths: Iterable[Path]) -> list[Path]:
+    """List runs: those given, and all that are anywhere in the directories given."""
+    found: dict[Path, None] = {}
+    for path in paths:
+        inside = [] if is_run(path) else sorted(path.rglob("manifest.json"))
+        places = [one.parent for one in inside if is_run(one.parent)]
+        found |= dict.fromkeys(places or [path])
+    return list(found)
 
 
 @dataclass(frozen=True)
@@ -146,6 +195,27 @@ class SuiteRecords:
         if not any(run.rows for run in runs):
             raise HyqError(f"{path} has no records to report yet")
         return cls(path, manifest, runs, failures)
+
+    @property
+    def state(self) -> str:
+        """Say how many runs there are, and how many are not shown as they will end."""
+        under_way = sum(bool(run.rows) and run.summary is None for run in self.runs)
+        text = f"{len(self.manifest['runs'])} runs."
+        if self.missing:
+            text += f" {self.missing} of them are under way or still to come."
+        if under_way:
+            text += f" Of those, {under_way} are shown as far as they are."
+        return text + f" {len(self.failures)} failed: see below." * bool(self.failures)
+
+    @property
+    def not_begun(self) -> list[str]:
+        """Names of the algorithms of which nothing is recorded yet."""
+        begun = {run.setting("algorithm") for run in self.runs if run.rows}
+        planned = (
+            max((one for one in ALGORITHMS if name.startswith(f"{one}-")), key=len, default="")
+            for name in self.manifest["runs"]
+        )
+        return [algorithm_name(one) for one in dict.fromkeys(planned) if one and one not in begun]
 
     @property
     def missing(self) -> int:

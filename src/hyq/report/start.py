@@ -4,10 +4,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-from matplotlib.figure import Figure
 from rich.console import Console
 
-from hyq.report.curves import Curve, Level, Panel, aggregate, draw_curves
+from hyq.report.figures import Curve, Level, Panel, level, run_points, summed
 from hyq.report.html import publish
 from hyq.report.records import RunResult, SuiteRecords, algorithm_color, grouped
 from hyq.report.tables import TextTable, number
@@ -17,34 +16,26 @@ NAMES = {
     "dqn": "live steps alone (DQN)",
     "cql": "logs alone (CQL)",
 }
-GRID_POINTS = 200
+NOTE = "The line is the median over seeds, the band the 20th to the 80th percentile."
 
 
 def start_panel(runs: Sequence[RunResult]) -> Panel:
     """Draw returns against live steps; logs alone, which take none, are a level."""
     by_algorithm = grouped(runs, lambda run: str(run.setting("algorithm")))
-    curves, levels = [], []
+    drawn: list[Curve | Level] = []
     for name, label in NAMES.items():
-        here, color = by_algorithm.get(name, []), algorithm_color(name)
-        begun = [run for run in here if run.points("eval_return")[0]]
-        if not begun:
-            continue
-        if not begun[0].rows[-1]["online_steps"]:
-            ended = float(np.median([run.points("eval_return")[1][-1] for run in begun]))
-            levels.append(Level(ended, label, color=color))
-            continue
-        grid = np.linspace(0, max(run.rows[-1]["online_steps"] for run in begun), GRID_POINTS)
-        low, middle, high = aggregate(begun, grid)
-        curves.append(Curve(label, grid, middle, low, high, color, seeds=len(begun)))
+        points = [run_points(run, "eval_return") for run in by_algorithm.get(name, [])]
+        ended, color = [y[-1] for (x, y), _ in points if len(x)], algorithm_color(name)
+        if ended and max(x[-1] for (x, _), _ in points if len(x)) == 0:
+            drawn.append(level(label, ended, color=color))
+        elif ended:
+            drawn.append(summed(label, points, color=color))
     thresholds = {run.setting("threshold") for run in runs} - {None}
-    levels += [Level(value, note=f"solved: {value:g}") for value in sorted(thresholds)]
-    environments = {run.environment for run in runs}
-    return Panel(", ".join(environments), curves, levels, "live steps", "return of the policy")
-
-
-def draw_start(runs: Sequence[RunResult]) -> Figure:
-    """Draw the panel by itself."""
-    return draw_curves([start_panel(runs)], size=(8, 4.2))
+    drawn += [Level(value, f"solved: {value:g}") for value in sorted(thresholds)]
+    curves = [one for one in drawn if isinstance(one, Curve)]
+    levels = [one for one in drawn if isinstance(one, Level)]
+    environments = ", ".join({run.environment for run in runs})
+    return Panel(environments, curves, levels, "live steps", "return of the policy")
 
 
 def start_table(runs: Sequence[RunResult]) -> TextTable:
@@ -74,12 +65,6 @@ def start_conclusion(runs: Sequence[RunResult]) -> str:
 def report_start(path: Path, console: Console) -> None:
     """Write the figure and the page of the suite."""
     records = SuiteRecords.read(path)
-    ended = [run for run in records.runs if run.rows]
-    publish(
-        records,
-        draw_start(ended),
-        start_table(ended),
-        console,
-        start_conclusion(ended),
-        notes="The line is the median over seeds, the band the 20th to the 80th percentile.",
-    )
+    begun = [run for run in records.runs if run.rows]
+    said, panel = [start_conclusion(begun)], start_panel(begun)
+    publish(records, [panel], start_table(begun), console, said, notes=(NOTE, ""), size=(8.6, 4.2))

@@ -2,31 +2,18 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 
 from hyq.core.types import FloatArray
 
-Statistic = Literal["median", "mean"]
 
+def band(curves: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Sum curves (rows) up at every point: 20th percentile, median and 80th, as the paper plots.
 
-def band(
-    curves: FloatArray, statistic: Statistic = "median"
-) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Sum curves (rows) up at every point: the lower edge, the centre and the upper edge.
-
-    The median comes with the 20th and 80th percentile, as the paper plots. Where any curve is NaN
-    so is this band: the seeds that ran longer may be the lucky ones. The mean comes with the worst
-    and the best of the curves that reach so far.
+    Where any curve is NaN so is the band: the seeds that ran longer may be the lucky ones.
     """
-    if statistic == "median":
-        low, centre, high = np.quantile(curves, (0.2, 0.5, 0.8), axis=0)
-        return low, centre, high
-    known = np.isfinite(curves).any(axis=0)
-    low, centre, high = np.full((3, curves.shape[1]), np.nan)
-    for edge, of in ((low, np.nanmin), (centre, np.nanmean), (high, np.nanmax)):
-        edge[known] = of(curves[:, known], axis=0)
+    low, centre, high = np.quantile(curves, (0.2, 0.5, 0.8), axis=0)
     return low, centre, high
 
 
@@ -84,22 +71,3 @@ class StepsToSolve:
 
     def __str__(self) -> str:
         return f"{'> ' if self.median_is_bound else ''}{self.median:,.0f}"
-
-
-def step_curve(
-    steps: Sequence[float],
-    values: Sequence[float],
-    grid: FloatArray,
-    before: float | None = 0.0,
-    ended: bool = True,
-) -> FloatArray:
-    """Read a learning curve at given steps: the newest value known there.
-
-    Where none is known yet it is `before`, or the first value where that is None. The last value
-    says nothing of later ones, which are NaN, unless the run `ended` because there was no more to
-    learn.
-    """
-    newest = np.searchsorted(np.asarray(steps), grid, side="right") - 1
-    first = values[0] if before is None else before
-    curve = np.where(newest >= 0, np.asarray(values, dtype=float)[newest], first)
-    return curve if ended else np.where(grid <= steps[-1], curve, np.nan)

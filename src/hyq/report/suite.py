@@ -1,28 +1,39 @@
 """A suite: its runs grouped by algorithm and setting, summed up in a figure, a table and a page."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import cycle
+from itertools import chain, cycle
 from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
-from matplotlib.figure import Figure
 from rich.console import Console
 
 from hyq.core.errors import HyqError
 from hyq.core.seeding import Streams
 from hyq.core.types import FloatArray
 from hyq.experts.lock import LockData
-from hyq.report.curves import Curve, Level, Panel, aggregate, draw_curves
-from hyq.report.html import publish
+from hyq.report.figures import (
+    DASHED,
+    DASHES,
+    FEWEST_FOR_BAND,
+    Curve,
+    Level,
+    Panel,
+    level,
+    run_points,
+    summed,
+)
+from hyq.report.html import Section, note, publish
 from hyq.report.records import (
     ALGORITHMS,
     RunResult,
     SuiteRecords,
     algorithm_color,
     algorithm_name,
+    differences,
     grouped,
+    in_words,
     is_offline,
 )
 from hyq.report.stats import StepsToSolve, bootstrap_interval, interquartile_mean
@@ -32,30 +43,17 @@ PEAK_ALGORITHMS = ("cql",)
 """Algorithms evaluated by the best point of their curve, as the paper evaluates CQL."""
 FEWEST_FOR_INTERVAL = 3
 """Seeds below which resampling them says nothing about how far others would differ."""
-GRID_POINTS = 200
 COLUMNS = ("setting", "algorithm", "solved", "steps to solve", "return", "95% interval", "sec")
 SUCCESS_COLUMNS = ("setting", "algorithm", "seeds", "success", "95% interval", "return", "sec")
 OVERALL_COLUMNS = ("algorithm", "tasks", "runs", "success", "95% interval", "mean", "lowest task")
-DIAGNOSTICS = {
-    "iteration": "iteration",
-    "online_steps": "online steps",
-    "eval_return": "eval. return",
-    "success": "success rate",
-    "depth": "depth",
-    "recent_return": "last episodes",
-    "td_offline": "TD error, offline",
-    "td_online": "TD error, online",
-    "offline_share": "offline share",
-    "start_q": "predicted value",
-    "start_return": "return from start",
-    "offline_residual": "residual offline",
-    "online_residual": "residual online",
-    "realised_offline_share": "offline share, realised",
-}
+DIAGNOSTICS = (
+    "iteration", "online_steps", "eval_return", "success", "depth", "recent_return", "td_offline",
+    "td_online", "offline_share", "start_q", "start_return", "offline_residual", "online_residual",
+    "realised_offline_share",
+)  # fmt: skip
 RECORDS_SHOWN = 8
 ABLATION_COLORS = ("#0a9396", "#7f4f24", "#023e8a", "#c51bc5", "#6b7000")
-ABLATION_DASHES = ("2 3", "10 3 2 3", "4 2", "14 3")
-"""Ablations of one algorithm differ by these, cycled through separately."""
+"""Ablations of one algorithm differ by these and by dashes, cycled through separately."""
 
 
 @dataclass(frozen=True)
@@ -67,13 +65,13 @@ class Measure:
     label: str
     range: tuple[float, float] | None = None
     """Where it has bounds."""
-    log_x: bool = True
-    """Whether it is drawn against the logarithm of online steps."""
+    log_x: int = 10
+    """Base of the logarithm of online steps that it is drawn against."""
 
 
 RETURN = Measure("eval_return", "return of the policy")
 LOCK_RETURN = Measure("eval_return", "return of the policy", (0, 1))
-SUCCESS = Measure("success", "success rate", (0, 1), log_x=False)
+SUCCESS = Measure("success", "success rate", (0, 1), log_x=0)
 """Share of evaluation episodes that succeed, where a return says so; its budget is a task's own."""
 
 
@@ -103,17 +101,11 @@ class Line:
         return [run.summary for run in self.runs if run.summary is not None]
 
     @property
-    def drawn(self) -> list[RunResult]:
-        """The runs that a curve sums up: not those under way, where all take the same steps."""
-        if self.measure is not SUCCESS:
-            return [*self.runs]
-        return [run for run in self.runs if run.summary is not None]
-
-    @property
     def scores(self) -> list[float]:
-        """One value a seed: the last, or the peak where that is the custom."""
+        """One value a seed that ended: the last, or the peak where that is the custom."""
         if self.measure is SUCCESS:
-            return [run.points("success")[1][-1] for run in self.drawn]
+            ended = (run for run in self.runs if run.summary is not None)
+            return [run.points("success")[1][-1] for run in ended]
         key = "peak_return" if self.algorithm in PEAK_ALGORITHMS else "eval_return"
         return [summary[key] for summary in self.finished]
 
@@ -123,30 +115,38 @@ class Line:
         return interquartile_mean(np.array(self.scores))
 
     @property
-    def median(self) -> float:
-        """The median of the scores, at which an algorithm that never acts is drawn."""
-        return float(np.median(self.scores))
-
-    @property
     def steps_to_solve(self) -> StepsToSolve:
         """Online steps until solved."""
         ends = [(one.get("solved_at"), one["online_steps"]) for one in self.finished]
         steps = [end if solved_at is None else solved_at for solved_at, end in ends]
         return StepsToSolve.of(steps, [one["solved"] for one in self.finished])
 
-    def curve(self, grid: FloatArray, y: str = "eval_return") -> Curve:
-        """Return the learning curve of its runs, summed up."""
-        low, middle, high = aggregate(self.drawn, grid, y)
-        color = algorithm_color(self.algorithm)
-        return Curve(self.label, grid, middle, low, high, color, seeds=len(self.drawn))
+    def reached(self, said: str = "") -> str:
+        """Say how many runs solved the problem, and after how many steps."""
+        solve = self.steps_to_solve
+        after = "" if is_offline(self.algorithm) else f", after {solve} online steps (median)"
+        return f"{self.label}{said} {solve.solved} of {solve.runs}{after}"
+
+    def interval(self, rng: np.random.Generator) -> tuple[float, float] | None:
+        """Return where the mean of other seeds would lie; of few seeds nothing is known."""
+        if len(self.scores) < FEWEST_FOR_INTERVAL:
+            return None
+        return bootstrap_interval([self.scores], rng)
+
+    def drawn(self, rng: np.random.Generator, **look: Any) -> Curve | Level | None:
+        """Return its learning curve, or its level where it never acts."""
+        look = {"color": algorithm_color(self.algorithm), "shown": self.is_main, **look}
+        if not is_offline(self.algorithm):
+            interval = self.interval(rng) if self.measure is SUCCESS else None
+            points = [run_points(run, self.measure.column) for run in self.runs]
+            return summed(self.label, points, interval=interval, **look)
+        return level(self.label, self.scores, **{"dashes": DASHED, **look}) if self.scores else None
 
     def cells(self, rng: np.random.Generator) -> tuple[str, ...]:
         """Return the line's row of the table."""
         shown = "{:.3f}".format if self.measure.range else number
-        solve, interval = self.steps_to_solve, "-"
-        if len(self.scores) >= FEWEST_FOR_INTERVAL:
-            bounds = bootstrap_interval([self.scores], rng)
-            interval = " to ".join(map(shown, bounds))
+        solve, bounds = self.steps_to_solve, self.interval(rng)
+        interval = "-" if bounds is None else " to ".join(map(shown, bounds))
         name, score = (self.panel, self.label), (shown(self.mean), interval)
         seconds = f"{np.median([summary['wall_seconds'] for summary in self.finished]):,.0f}"
         if self.measure is SUCCESS:
@@ -188,30 +188,68 @@ class SuiteResult:
 
     @property
     def main(self) -> list[Line]:
-        """Those that the figure and the conclusion are about."""
+        """Those that the conclusion is about, and that are drawn before a reader asks for more."""
         return [line for line in self.finished if line.is_main]
 
-    @property
-    def grid(self) -> FloatArray:
-        """Steps to read every curve at, evenly on the axis."""
-        taken = [row["online_steps"] for run in self.records.runs for row in run.rows]
-        taken = [steps for steps in taken if steps > 0]  # an agent may pretrain before it acts
-        first, last = min(taken, default=1), max(taken, default=10)
-        if not self.measure.log_x:
-            return np.linspace(0, last, GRID_POINTS + 1)
-        return np.geomspace(max(first / 2, 1), max(last, 2), GRID_POINTS)
-
-    def conclusion(self) -> str:
-        """Say which algorithm was best in each setting, in one sentence."""
+    def conclusion(self) -> list[str]:
+        """Say which algorithm was best in each setting, and what that leaves out."""
         panels = grouped(self.main, lambda line: line.panel)
         if self.measure is SUCCESS:
-            means = {name: interquartile_mean(of) for name, of in _over_tasks(self.main).items()}
-            ranked = sorted(means, key=lambda name: -means[name])
-            listed = ", ".join(f"{name} {means[name]:.2f}" for name in ranked)
-            best = (max(on, key=lambda line: line.mean) for on in panels.values())
-            highest = ", ".join(f"{line.label} {line.mean:.2f} on {line.panel}" for line in best)
-            return f"Success rate at the end, over the tasks: {listed}. Highest: {highest}."
-        return " ".join(f"On {panel_title(name)}, {_best(on)}." for name, on in panels.items())
+            said = _over_tasks_said(panels)
+        else:
+            parts = [f"On {panel_title(name)}, {_best(on)[0]}" for name, on in panels.items()]
+            said = "; ".join([parts[0], *(f"o{part[1:]}" for part in parts[1:])]) + "."
+            also = [
+                f"on {panel_title(name)} {text}"
+                for name, on in panels.items()
+                if (text := _best(on)[1])
+            ]
+            said += f"\nAlso solved: {'; '.join(also)}." * bool(also)
+        return [*said.split("\n"), *self._left_out()]
+
+    def _left_out(self) -> list[str]:
+        found = []
+        few = [line for line in self.main if len(line.finished) < FEWEST_FOR_BAND]
+        if names := [f"{line.label} on {panel_title(line.panel)}" for line in few]:
+            found.append(f"Fewer than {FEWEST_FOR_BAND} seeds have ended: {listed(names)}.")
+        if missing := self.records.not_begun:
+            found.append(f"Nothing is recorded yet of {listed(missing)}.")
+        taken = {
+            line.label: max(one["online_steps"] for one in line.finished)
+            for line in self.main
+            if not is_offline(line.algorithm) and not line.steps_to_solve.solved
+        }
+        if self.measure is LOCK_RETURN and len(set(taken.values())) > 1:
+            given = ", ".join(f"{name} {steps:,}" for name, steps in taken.items())
+            found.append(f"What did not solve it was not given the same online steps: {given}.")
+        if others := dict.fromkeys(line.label for line in self.finished if not line.is_main):
+            found.append(f"Hidden in the figure until clicked: {listed(others)}.")
+        return found
+
+
+def listed(names: Iterable[str]) -> str:
+    """Name things in a sentence."""
+    *most, last = names
+    return f"{', '.join(most)} and {last}" if most else last
+
+
+def _over_tasks_said(panels: dict[str, list[Line]]) -> str:
+    """Compare algorithms on the tasks that all of them have."""
+    lines = [line for on in panels.values() for line in on]
+    labels = dict.fromkeys(line.label for line in lines)
+    common = [on for on in panels.values() if len(on) == len(labels)] or list(panels.values())
+    means = {name: interquartile_mean(of) for name, of in _over_tasks(chain(*common)).items()}
+    ranked = sorted(means, key=lambda name: -means[name])
+    listed = ", ".join(f"{name} {means[name]:.2f}" for name in ranked)
+    tasks = "the one task" if len(common) == 1 else f"the {len(common)} tasks"
+    if len(labels) == 1:
+        listed += ", and nothing to compare it with yet"
+    else:
+        best = [max(on, key=lambda line: line.mean) for on in panels.values()]
+        listed += "; highest: "
+        listed += ", ".join(f"{line.label} {line.mean:.2f} on {line.panel}" for line in best)
+    several = " that all have" if len(common) < len(panels) else ""
+    return f"Success rate at the end, over {tasks}{several} (interquartile mean): {listed}."
 
 
 def _over_tasks(lines: Iterable[Line]) -> dict[str, FloatArray]:
@@ -220,39 +258,42 @@ def _over_tasks(lines: Iterable[Line]) -> dict[str, FloatArray]:
     return {name: np.concatenate([line.scores for line in on]) for name, on in groups.items()}
 
 
-def _best(lines: Sequence[Line]) -> str:
-    """Name the line that solved most, with the fewest steps; else that of the highest return."""
+def _best(lines: Sequence[Line]) -> tuple[str, str]:
+    """Say what solved most, with the fewest steps, else had the highest return; and what else."""
 
     def merit(line: Line) -> tuple[float, ...]:
         solve = line.steps_to_solve
-        return (solve.solved / solve.runs, -solve.median, line.mean) if solve.solved else (0.0,)
+        return solve.solved / solve.runs, -solve.median, line.mean
 
-    best = max(lines, key=merit)
-    solve = best.steps_to_solve
-    if not solve.solved:
-        best = max(lines, key=lambda line: line.mean)
-        return f"no run solved it, and {best.label} has the highest return, {number(best.mean)}"
-    after = "" if is_offline(best.algorithm) else f", after {solve} online steps (median)"
-    return f"{best.label} solved {solve.solved} of {solve.runs}{after}"
-
-
-Described = tuple[RunResult, list[str], str, bool]
-"""A run, the panels it is drawn in, what its label adds, and whether its line is a main one."""
+    first, *rest = sorted(lines, key=merit, reverse=True)
+    if first.steps_to_solve.solved:
+        return first.reached(" solved"), ", ".join(
+            line.reached() for line in rest if line.steps_to_solve.solved
+        )
+    best = max(lines, key=lambda line: line.mean)
+    return f"no run solved it, and {best.label} has the highest return, {number(best.mean)}", ""
 
 
 def group_runs(runs: Sequence[RunResult]) -> list[Line]:
     """Group runs whose specs differ in the seed alone."""
-    groups: dict[tuple[str, str, str, bool], list[RunResult]] = {}
-    measure = measure_of(runs)
-    for run, panels, suffix, main in (_describe_lock if runs[0].on_lock else _describe_deep)(runs):
-        algorithm = run.setting("algorithm")
-        peak = " (peak)" if algorithm in PEAK_ALGORITHMS and measure is not SUCCESS else ""
-        name = algorithm_name(algorithm, run.setting("actions", "discrete"))
-        label = f"{name}{peak}{suffix}"
-        for panel in panels:
-            groups.setdefault((label, panel, algorithm, main), []).append(run)
-    lines = [Line(*key, tuple(members), measure) for key, members in groups.items()]
-    panels = list(dict.fromkeys(line.panel for line in lines))
+    places = _lock_places(runs) if runs[0].on_lock else _deep_places(runs)
+    measure, lines = measure_of(runs), []
+    for (panel, algorithm), here in grouped(
+        places, lambda p: (p[1], p[0].setting("algorithm"))
+    ).items():
+        name = algorithm_name(algorithm, here[0][0].setting("actions", "discrete"))
+        if algorithm in PEAK_ALGORITHMS and measure is not SUCCESS:
+            name += " (peak)"
+        changes = map(in_words, differences([run for run, *_ in here]))
+        named = [
+            (run, suffix, change, main)
+            for (run, _, suffix, main), change in zip(here, changes, strict=True)
+        ]
+        for (suffix, change, main), of in grouped(named, lambda one: one[1:]).items():
+            label = ", ".join(filter(None, (name, suffix, change)))
+            members = tuple(run for run, *_ in of)
+            lines.append(Line(label, panel, algorithm, main and not change, members, measure))
+    panels = list(dict.fromkeys(panel for _, panel, *_ in places))
     order = [*ALGORITHMS, *(line.algorithm for line in lines)]
     return sorted(
         lines,
@@ -260,35 +301,36 @@ def group_runs(runs: Sequence[RunResult]) -> list[Line]:
     )
 
 
-def _describe_lock(runs: Sequence[RunResult]) -> Iterator[Described]:
+Place = tuple[RunResult, str, str, bool]
+"""A run, a panel it is drawn in, what its label adds, and whether its line is a main one."""
+
+
+def _lock_places(runs: Sequence[RunResult]) -> list[Place]:
     several_horizons = len({run.setting("horizon") for run in runs}) > 1
     datasets = list(dict.fromkeys(run.setting("data") for run in runs))
+    found: list[Place] = []
     for run in runs:
-        algorithm, data, suffix = run.setting("algorithm"), run.setting("data"), ""
-        if several_horizons and algorithm == "hyq":
-            suffix = f", {data} data"
-        anti_reward, share = run.setting("anti_reward_probability"), run.setting("offline_share")
-        if anti_reward != 0.5:
-            suffix += f", anti-reward probability {anti_reward:g}"
-        if share != 0.5:
-            suffix += f", offline share {share:g}"
-        panels = [data]
+        algorithm, data = run.setting("algorithm"), run.setting("data")
         if several_horizons:
-            panels = [f"H = {run.setting('horizon')}"]
-        elif algorithm in ("online-only", "briee"):
-            panels = datasets  # it never sees the data
-        yield run, panels, suffix, anti_reward == share == 0.5
+            suffix = f"{data} data" if algorithm == "hyq" else ""
+            found.append((run, f"H = {run.setting('horizon')}", suffix, True))
+        else:  # what never sees the data belongs beside every dataset
+            panels = datasets if algorithm in ("online-only", "briee") else [data]
+            found += [(run, panel, "", True) for panel in panels]
+    return found
 
 
-def _describe_deep(runs: Sequence[RunResult]) -> Iterator[Described]:
+def _deep_places(runs: Sequence[RunResult]) -> list[Place]:
     """Draw a panel a problem where it has half random data, or else a panel a dataset."""
     by_problem = any(str(run.setting("data")).endswith("/half") for run in runs)
+    found: list[Place] = []
     for run in runs:
         data = str(run.setting("data"))
         problem, _, quality = data.rpartition("/")
         main = not by_problem or quality == "half"
-        suffix = "" if main else f", {quality} data"
-        yield run, [problem if by_problem else data], suffix, main
+        suffix = "" if main else f"{quality} data"
+        found.append((run, problem if by_problem else data, suffix, main))
+    return found
 
 
 def panel_title(panel: str) -> str:
@@ -296,34 +338,29 @@ def panel_title(panel: str) -> str:
     return f"optimal {panel} data" if panel in get_args(LockData) else panel
 
 
-def curves_and_levels(
-    lines: Iterable[Line], grid: FloatArray, y: str, level: Callable[[Line], float | None]
-) -> tuple[list[Curve], list[Level]]:
-    """Draw what acts as curves, and what never acts as dashed levels."""
-    curves, levels = [], []
-    for line in lines:
-        if not is_offline(line.algorithm):
-            curves.append(line.curve(grid, y))
-        elif (value := level(line)) is not None:
-            levels.append(Level(value, line.label, color=algorithm_color(line.algorithm)))
-    return curves, levels
-
-
-def draw_suite(result: SuiteResult) -> Figure:
-    """Draw the main lines: the paper's figure, a panel a setting."""
-    grid, measure, panels = result.grid, result.measure, []
-    ends = float(grid[0]), float(grid[-1])
+def suite_panels(result: SuiteResult, rng: np.random.Generator) -> list[Panel]:
+    """Draw a panel a setting: the main lines as in the paper's figure, and the others hidden."""
+    measure = result.measure
+    looks = zip(cycle(ABLATION_COLORS), cycle(DASHES[1:]), strict=False)
+    ablations = dict.fromkeys(line.label for line in result.lines if not line.is_main)
+    look_of = dict(zip(ablations, looks, strict=False))
     x_label = "online steps, roll-ins included" if measure is LOCK_RETURN else "online steps"
-    y_range = (-0.03, 1.08) if measure.range else None
-    for name, lines in grouped(result.main, lambda line: line.panel).items():
-        curves, levels = curves_and_levels(lines, grid, measure.column, lambda line: line.median)
-        labels, x_range, log = (x_label, measure.label), ends, 10
-        if not measure.log_x:  # up to the task's own budget
-            taken = [row["online_steps"] for line in lines for run in line.runs for row in run.rows]
-            x_range, log = (0, max(taken)), 0
-        panels.append(Panel(panel_title(name), curves, levels, *labels, x_range, y_range, log))
-    title, columns = result.records.manifest["title"], 4 if len(panels) <= 4 else 3
-    return draw_curves(panels, title=title, columns=columns, share_y=result.shares_scale)
+    y_range = measure.range if measure is SUCCESS else None
+    bars = "bar at the end: 95% interval of the mean" if measure is SUCCESS else ""
+    panels = []
+    for name, lines in grouped(result.lines, lambda line: line.panel).items():
+        drawn = []
+        for line in lines:
+            color, dashes = look_of.get(line.label, (algorithm_color(line.algorithm), ""))
+            look = {"color": color} | ({"dashes": dashes} if dashes else {})
+            drawn.append(line.drawn(rng, **look))
+        curves = [one for one in drawn if isinstance(one, Curve)]
+        levels = [one for one in drawn if isinstance(one, Level)]
+        thresholds = {run.setting("threshold") for line in lines for run in line.runs} - {None}
+        levels += [Level(value, f"solved: {value:g}") for value in thresholds]
+        labels = x_label, measure.label, None, y_range, measure.log_x
+        panels.append(Panel(panel_title(name), curves, levels, *labels, note=bars))
+    return panels
 
 
 def suite_table(result: SuiteResult, rng: np.random.Generator) -> TextTable:
@@ -352,63 +389,39 @@ def report_suite(path: Path, console: Console) -> None:
     """Write the figure and the page, and print the table."""
     result = SuiteResult.read(path)
     rng = Streams(0).generator("report")
-    if (overall := overall_table(result, rng)) is not None:
+    overall, table = overall_table(result, rng), suite_table(result, rng)
+    peak = any(line.label.endswith("(peak)") for line in result.finished)
+    said = note("suite_table" if overall is None else "success_table", fewest=FEWEST_FOR_INTERVAL)
+    said += f" {note('peak')}" * peak
+    sections = [Section("Every run", parts=[_every_run(line) for line in result.lines])]
+    if overall is not None:
         console.print(overall.rich())
+        sections.insert(0, Section("Over the tasks", table=overall, note=note("overall")))
+    panels = suite_panels(result, rng)
     publish(
         result.records,
-        draw_suite(result),
-        suite_table(result, rng),
+        panels,
+        table,
         console,
         result.conclusion(),
-        "suite.html",
-        measure=result.measure,
-        overall=overall,
-        peak=any(line.label.endswith("(peak)") for line in result.finished),
-        fewest=FEWEST_FOR_INTERVAL,
-        lines=[_line_content(line) for line in result.lines if line.is_main or line.finished],
-        chart=chart(result),
+        sections,
+        notes=(note("suite_figure"), said),
+        share_y=result.shares_scale,
+        columns=4 if len(panels) == 4 else 3,
     )
 
 
-def chart(result: SuiteResult) -> dict[str, Any]:
-    """Return what the page's script draws."""
-    grid = result.grid
-    ablations = dict.fromkeys(line.label for line in result.lines if not line.is_main)
-    looks = zip(cycle(ABLATION_COLORS), cycle(ABLATION_DASHES), strict=False)
-    look_of = dict(zip(ablations, looks, strict=False))
-    series = []
-    for line in result.finished:
-        usual = algorithm_color(line.algorithm), "6 4" if is_offline(line.algorithm) else ""
-        color, dashes = look_of.get(line.label, usual)
-        entry: dict[str, Any] = {"panel": panel_title(line.panel), "label": line.label}
-        entry |= {"color": color, "dashes": dashes, "shown": line.is_main}
-        if is_offline(line.algorithm):
-            entry["level"] = line.median
-        else:
-            edges = np.stack(aggregate(line.drawn, grid, result.measure.column)).round(4)
-            known = ~np.isnan(edges[0])  # up to where the first run ended unsolved
-            entry["low"], entry["middle"], entry["high"] = edges[:, known].tolist()
-        series.append(entry)
-    return {
-        "panels": [panel_title(name) for name in grouped(result.lines, lambda line: line.panel)],
-        "range": result.measure.range,
-        "label": result.measure.label,
-        "log": result.measure.log_x,
-        "shares_scale": result.shares_scale,
-        "grid": grid.round(1).tolist(),
-        "series": series,
-    }
-
-
-def _line_content(line: Line) -> dict[str, Any]:
-    runs = []
+def _every_run(line: Line) -> Section:
+    """List some records of each run, folded away."""
+    parts = []
     for run in line.runs:
         names = [name for name in DIAGNOSTICS if any(name in row for row in run.rows)]
         picked = np.unique(np.linspace(0, len(run.rows) - 1, RECORDS_SHOWN).astype(int))
         rows = [[number(run.rows[i].get(name), 4) for name in names] for i in picked if run.rows]
-        ended = run.summary and ("solved" if run.summary["solved"] else "not solved")
-        if run.summary and line.measure is SUCCESS:  # which has no threshold to reach
-            ended = "ended"
-        table = TextTable([DIAGNOSTICS[name] for name in names], rows, left=0)
-        runs.append({"seed": run.setting("seed"), "state": ended or "under way", "records": table})
-    return {"name": f"{line.panel} · {line.label}", "runs": runs}
+        ended = "under way"
+        if run.summary is not None:  # a success rate has no threshold to reach
+            solved = "solved" if run.summary["solved"] else "not solved"
+            ended = "ended" if line.measure is SUCCESS else solved
+        table = TextTable([name.replace("_", " ") for name in names], rows, left=0)
+        parts.append(Section(f"seed {run.setting('seed')}: {ended}", table=table))
+    return Section(f"{line.panel} · {line.label}", parts=parts, folded=True)

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from matplotlib.figure import Figure
 from rich.console import Console
 
 from hyq.core.errors import HyqError
-from hyq.core.files import read_json, write_bytes, write_json
-from hyq.report.curves import Curve, Level, Panel, draw_curves, figure_bytes
-from hyq.report.html import image, write_page
+from hyq.core.files import read_json, write_json
+from hyq.report.figures import DASHED, DOTTED, Curve, Level, Panel
+from hyq.report.html import Section, note, write_page
+from hyq.report.plot import draw_panels, write_figure
 from hyq.report.tables import TextTable
 from hyq.runs import lock_coverage, theory
 from hyq.runs.records import Records
@@ -23,7 +23,7 @@ from hyq.theory.theorem import Setting, cumulative_bound, sample_complexity
 
 SHADES = ("#9cc5d3", "#4f9bb3", "#1f6f8b", "#0b3c4d")
 COLORS = {"tabular": "#1f6f8b", "linear": "#e09f3e", "lock": "#d1495b"}
-USES = {"pooled": ("#1f6f8b", "-"), "balanced": ("#6a994e", "--"), "warm start": ("#9a031e", "-")}
+USES = {"pooled": ("#1f6f8b", ""), "balanced": ("#6a994e", DASHED), "warm start": ("#9a031e", "")}
 EPSILON = 0.1
 """How near the average policy must come, for the samples of Corollary 1; values are at most one."""
 SLOPE_COLUMNS = {
@@ -44,23 +44,20 @@ LOCK_COLUMNS = ("data", "C_pi", "condition", "no support", "escaping", "Hy-Q sol
 def report_theory(out: Path, console: Console) -> None:
     """Draw the figure, write the page and the summary of finished measurements, print tables."""
     rows = read_measurements(out)
-    figure = figure_bytes(draw(rows))
     title = "Cumulative suboptimality against T"
     slopes = TextTable(tuple(SLOPE_COLUMNS.values()), slope_rows(rows), title)
     lock = TextTable(LOCK_COLUMNS, lock_rows(read_rows(out, "lock.jsonl")), "The lock's datasets")
-    write_bytes(out / "theory.png", figure)
-    write_page(
-        out / "theory.html",
-        "theory.html",
-        title="Theorem 1, measured",
-        conclusion=[conclusion(rows)],
-        figure=image(figure, "Cumulative suboptimality", kind="wide"),
-        instances=len({row["seed"] for row in rows}),
-        epsilon=f"{EPSILON:g}",
-        slopes=slopes,
-        lock=lock,
-        manifest=read_json(out / "manifest.json"),
-    )
+    drawn = panels(rows)
+    write_figure(draw_panels(drawn, columns=3, size=(5, 3.7)), out / "theory.png")
+    better = "Which data is better? Inspection against sample complexity, on the lock"
+    sections = [
+        Section(panels=drawn, note=note("theory", instances=len({row["seed"] for row in rows}))),
+        Section("Slopes and bounds", table=slopes, note=note("slopes", epsilon=f"{EPSILON:g}")),
+        Section(better, table=lock, note=note("lock_data")),
+    ]
+    manifest = read_json(out / "manifest.json")
+    said = [conclusion(rows)]
+    write_page(out / "theory.html", "Theorem 1, measured", said, sections, manifest=manifest)
     summary = {
         "slopes": [dict(zip(SLOPE_COLUMNS, line, strict=True)) for line in slopes.rows],
         "lock": [dict(zip(LOCK_COLUMNS, line, strict=True)) for line in lock.rows],
@@ -192,15 +189,15 @@ def lock_rows(rows: list[Row]) -> list[list[str]]:
     return lines
 
 
-def draw(rows: list[Row]) -> Figure:
-    """Draw all panels."""
+def panels(rows: list[Row]) -> list[Panel]:
+    """Draw what was lost, against everything that the theorem names, beside the bounds."""
     lost = "cumulative suboptimality"
     log_log = partial(Panel, log_x=2, log_y=True, y_label=lost)
-    panels = [
+    found = [
         log_log(problem, rate_curves(rows, problem), x_label="iterations T (m_off = T)")
         for problem in COLORS
     ]
-    panels += [
+    found += [
         log_log(title, bound_curves(rows, panel, key), x_label=label)
         for panel, key, label, title in (
             ("rates", "iterations", "iterations T", "Theorem 1 (dashed), p = 1/4"),
@@ -210,23 +207,23 @@ def draw(rows: list[Row]) -> Figure:
     ]
     near, samples = "1 / epsilon of the average policy", "samples, offline and online"
     title = "Corollary 1 (dashed), p = 1/4"
-    panels.append(log_log(title, sample_curves(rows), x_label=near, y_label=samples, log_x=10))
+    found.append(log_log(title, sample_curves(rows), x_label=near, y_label=samples, log_x=10))
     forgetting = [
-        _curve(f"{problem}, {use}", *mean_curve(mine, "m_off"), color, marker, style)
+        _curve(f"{problem}, {use}", *mean_curve(mine, "m_off"), color, marker, dashes)
         for problem, marker in (("tabular", "o"), ("lock", "s"))
-        for use, (color, style) in USES.items()
+        for use, (color, dashes) in USES.items()
         for mine in (select(rows, "forgetting", problem=problem, use=use),)
     ]
     m_off = "offline samples a step, m_off"
-    panels.append(log_log("forgetting: m_off below T", forgetting, x_label=m_off))
-    panels.append(comparator_panel(rows))
-    return draw_curves(panels, columns=3, size=(4.5, 4), share_y=False, shared_legend=False)
+    found.append(log_log("forgetting: m_off below T", forgetting, x_label=m_off))
+    found.append(comparator_panel(rows))
+    return found
 
 
 def _curve(
-    label: str, x: list[float], y: list[float], color: str, marker: str = "o", style: str = "-"
+    label: str, x: list[float], y: list[float], color: str, marker: str = "o", dashes: str = ""
 ) -> Curve:
-    return Curve(label, x, y, None, None, color, style, 1.5, marker, seeds=0)
+    return Curve(label, x, y, color=color, dashes=dashes, marker=marker)
 
 
 def rate_curves(rows: list[Row], problem: str) -> list[Curve]:
@@ -239,7 +236,7 @@ def rate_curves(rows: list[Row], problem: str) -> list[Curve]:
             transfer = float(np.mean([row["transfer"] for row in mine]))
             curves.append(_curve(f"C = {transfer:.1f}, slope {slope(x, y):.2f}", x, y, shade))
     x, _ = mean_curve(select(rows, "rates", problem=problem), "iterations")
-    return [*curves, _curve("slope 1/2", x, [t**0.5 for t in x], "#999999", "", ":")]
+    return [*curves, _curve("slope 1/2", x, [t**0.5 for t in x], "#888888", "", DOTTED)]
 
 
 def bound_curves(rows: list[Row], panel: str, key: str) -> list[Curve]:
@@ -248,8 +245,9 @@ def bound_curves(rows: list[Row], panel: str, key: str) -> list[Curve]:
     for problem, color in COLORS.items():
         mine = select(rows, panel, problem=problem, share=theory.SHARES[1])
         (x, y), (_, bound) = mean_curve(mine, key), mean_curve(mine, key, "bound")
-        fit = f"slope {slope(x, y, len(x)):.2f}, bound {slope(x, bound, len(x)):.2f}"
-        curves += [_curve(f"{problem}, {fit}", x, y, color), _curve("", x, bound, color, "", "--")]
+        fit = f"slope {slope(x, y, len(x)):.2f} (bound {slope(x, bound, len(x)):.2f})"
+        named, bounded = f"{problem}: {fit}", _curve("", x, bound, color, "", DASHED)
+        curves += [_curve(named, x, y, color), bounded] if x else []
     return curves
 
 
@@ -263,7 +261,7 @@ def sample_curves(rows: list[Row]) -> list[Curve]:
         samples = [2 * mine[0]["horizon"] * rounds for rounds in t]
         bound = [samples_bound(mine, 1 / one) for one in inverse]
         curves.append(_curve(problem, inverse, samples, color))
-        curves.append(_curve("", inverse, bound, color, "", "--"))
+        curves.append(_curve("", inverse, bound, color, "", DASHED))
     return curves
 
 
@@ -276,7 +274,8 @@ def comparator_panel(rows: list[Row]) -> Panel:
             x = [row["comparator_value"] / row["optimal_value"] for row in points]
             y = [row["final_value"] / row["optimal_value"] for row in points]
             name = f"{problem}, optimum {'covered too' if covered else 'not covered'}"
-            curves.append(_curve(name, x, y, color, marker, ""))
-    curves.append(_curve("as good as covered", [0, 1], [0, 1], "#999999", "", ":"))
+            if x:
+                curves.append(Curve(name, x, y, color=color, marker=marker, kind="points"))
+    curves.append(_curve("as good as covered", [0, 1], [0, 1], "#888888", "", DOTTED))
     x_label, y_label = "value of the covered policy / optimum", "value learned / optimum"
-    return Panel("any covered policy", curves, [Level(1.0, style="-")], x_label, y_label)
+    return Panel("any covered policy", curves, [Level(1.0, dashes="")], x_label, y_label)

@@ -15,7 +15,7 @@ from hyq.core.files import write_bytes
 from hyq.core.images import encode_gif
 from hyq.core.types import Array
 from hyq.envs.montezuma import FLOORS, START_ROOM, room_place
-from hyq.report.curves import panel_grid, write_figure
+from hyq.report.plot import panel_grid, write_figure
 from hyq.report.records import algorithm_name
 from hyq.report.tables import facts_table, number
 from hyq.runs.video import EpisodeFacts, Moment, Video, replay

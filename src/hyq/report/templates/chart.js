@@ -1,114 +1,241 @@
 "use strict";
-const data = JSON.parse(document.getElementById("data").textContent);
-const W = 520, H = 340, L = 66, R = 18, T = 30, B = 40;
-const scale = v => data.log ? Math.log10(v) : v; // of online steps
-const x0 = scale(data.grid[0]), x1 = scale(data.grid[data.grid.length - 1]);
-const px = v => L + (W - L - R) * (scale(v) - x0) / (x1 - x0 || 1);
-let low = 0, high = 1; // of the panel being drawn
-const py = v => T + (H - T - B) * (high + 0.08 * (high - low) - v) / (1.11 * (high - low) || 1);
-const number = (v, digits) => (v + 0).toLocaleString("en", { maximumSignificantDigits: digits }); // + 0: never "-0"
-const ticks = (from, to) => { // at multiples of 1, 2 or 5 times a power of ten
-  const span = to - from || 1, power = 10 ** Math.floor(Math.log10(span / 4));
-  const step = [1, 2, 5, 10].map(m => m * power).find(s => span / s <= 5);
-  const found = [];
-  for (let k = Math.ceil((from - 0.03 * span) / step); k * step <= to + 0.08 * span; k++) found.push(k * step);
-  return found;
+const T = 20, B = 40, L = 56, ROW = 13, STRETCHED = 0.45, INSIDE = 0.75;
+const MARKS = { o: "M-3 0a3 3 0 1 0 6 0a3 3 0 1 0-6 0", s: "M-3-3h6v6h-6z", x: "M-3-3l6 6M3-3l-6 6" };
+const hidden = {}; // by chart and label, kept when the page asks for itself again
+const pen = document.createElement("canvas").getContext("2d");
+pen.font = "600 11px system-ui, sans-serif";
+const tip = document.getElementById("tip");
+const number = (v, digits = 4) => (v + 0).toLocaleString("en", { maximumSignificantDigits: digits }); // + 0: never "-0"
+const short = v => {
+  const [unit, name] = Math.abs(v) >= 1e6 ? [1e6, "M"] : Math.abs(v) >= 1e3 ? [1e3, "k"] : [1, ""];
+  return v % (unit / 100) ? number(v) : number(v / unit) + name;
 };
-const steps = () => { // marks of the horizontal axis
-  if (!data.log) return ticks(x0, x1);
-  const between = x1 - x0 < 2 ? [1, 2, 5] : [1]; // powers of ten alone would be too few
-  const powers = Array.from({ length: Math.max(0, Math.floor(x1) - Math.floor(x0) + 1) }, (_, i) => 10 ** (Math.floor(x0) + i));
-  return powers.flatMap(power => between.map(m => m * power));
-};
-const node = (name, attributes, parent) => {
+const high = v => Math.abs(v) >= 1e16 ? v.toExponential(0).replace("e+", "e") : Math.abs(v) >= 1e6 ? number(v / 10 ** (3 * Math.floor(Math.log10(Math.abs(v)) / 3))) + "e" + 3 * Math.floor(Math.log10(Math.abs(v)) / 3) : number(v, 6);
+const node = (name, attributes, parent, text) => {
   const made = document.createElementNS("http://www.w3.org/2000/svg", name);
   for (const key in attributes) made.setAttribute(key, attributes[key]);
+  if (text !== undefined) made.textContent = text;
   parent.append(made);
   return made;
 };
-const path = values => values.map((v, i) => `${i ? "L" : "M"}${px(data.grid[i]).toFixed(1)} ${py(v).toFixed(1)}`).join("");
-const short = v => v >= 1e6 ? v / 1e6 + "M" : v >= 1e3 ? v / 1e3 + "k" : v;
-const shown = {};
-for (const s of data.series) shown[s.label] = shown[s.label] || s.shown;
+const element = (name, parent, text = "", className = "") => {
+  const made = document.createElement(name);
+  made.textContent = text;
+  made.className = className;
+  parent.append(made);
+  return made;
+};
+const ticks = (from, to, most = 5) => { // at multiples of 1, 2 or 5 times a power of ten
+  const span = to - from || 1, power = 10 ** Math.floor(Math.log10(span / (most - 1)));
+  const step = [1, 2, 5, 10].map(m => m * power).find(s => span / s <= most);
+  const found = [];
+  for (let k = Math.ceil((from - 0.03 * span) / step); k * step <= to + 0.04 * span; k++) found.push(k * step);
+  return found;
+};
+const powers = (from, to, base = 10) => {
+  const log = v => Math.log(v) / Math.log(base), found = [];
+  const between = base === 10 && log(to) - log(from) < 2 ? [1, 2, 5] : [1]; // powers of ten alone would be too few
+  const apart = Math.ceil((log(to) - log(from)) / 6) || 1;
+  for (let k = Math.floor(log(from)); k <= log(to); k += apart) found.push(...between.map(m => m * base ** k));
+  return found.filter(v => v >= from * 0.999 && v <= to * 1.001);
+};
+const values = s => "level" in s ? [s.level] : [...s.y, ...s.low, ...s.high, ...s.others.flatMap(o => o[1]), ...(s.interval || [])];
+const columns = s => s.x ? [...s.x, ...s.others.flatMap(o => o[0])] : [];
+const end = s => "level" in s ? [Infinity, s.level] : [[s.x, s.y], ...s.others].filter(o => o[0].length).map(o => [o[0].at(-1), o[1].at(-1)])[0];
 
-function range(panel) { // of the returns in a panel, or in all of them where they can be compared
-  if (data.range) return data.range;
-  const beside = data.series.filter(s => data.shares_scale || s.panel === panel);
-  const values = beside.flatMap(s => s.level !== undefined ? [s.level] : [...s.low, ...s.high]);
-  return values.length ? [Math.min(...values), Math.max(...values)] : [0, 1];
+function horizontal(panel, series) { // where values lie, as shares of the axis
+  const all = series.flatMap(columns), first = panel.first, base = panel.log_x;
+  let [x0, x1] = panel.x_range || [Math.min(base ? Infinity : 0, ...all), Math.max(...all, base ? first : 1)];
+  if (base && !(x0 < first)) x0 = Math.min(x0, first);
+  const log = v => Math.log(v) / Math.log(base);
+  const zero = 0.1 * (log(Math.max(x1, first)) - log(first) || 1); // the place of 0 left of the first power
+  const t = v => !base ? v : v >= first || panel.x_range ? log(v) : log(first) + (v / first - 1) * zero;
+  const share = v => (t(v) - t(x0)) / (t(x1) - t(x0) || 1);
+  const at = !base ? ticks(x0, x1) : [...(x0 < first && !panel.x_range ? [0] : []), ...powers(Math.max(x0, panel.x_range ? x0 : first), x1, base)];
+  return { share, at: at.filter(v => v >= x0 && v <= x1) };
 }
 
-function axes(svg, title) {
-  node("text", { x: L, y: 18, "font-weight": 600, "font-size": 14 }, svg).textContent = title;
-  for (const v of ticks(low, high)) {
-    node("line", { x1: L, x2: W - R, y1: py(v), y2: py(v), class: "grid" }, svg);
-    node("text", { x: L - 6, y: py(v) + 4, "text-anchor": "end", "font-size": 11, class: "tick" }, svg).textContent = number(v, 6);
+function vertical(panel, series) {
+  const all = series.flatMap(values);
+  let [low, high] = panel.y_range || (all.length ? [Math.min(...all), Math.max(...all)] : [0, 1]);
+  if (panel.log_y) {
+    const log = v => Math.log10(v), pad = 0.04 * (log(high) - log(low) || 1);
+    return { share: v => (log(v) - log(low) + pad) / (log(high) - log(low) + 2 * pad || 1), at: powers(low, high) };
   }
-  for (const v of steps().filter(v => scale(v) >= x0 && scale(v) <= x1)) {
+  if (low === high) [low, high] = [low - 1, high + 1];
+  const pad = 0.04 * (high - low), knee = panel.knee !== null && panel.knee < high && panel.knee > low ? panel.knee : null;
+  if (knee === null) return { share: v => (v - low + pad) / (high - low + 2 * pad), at: ticks(low, high) };
+  const bottom = low - 0.1 * (knee - low), top = high + pad;
+  const share = v => v <= knee ? STRETCHED * (v - bottom) / (knee - bottom) : STRETCHED + (1 - STRETCHED) * (v - knee) / (top - knee);
+  const at = [...ticks(low, knee, 3).filter(v => v >= bottom && v < knee), ...ticks(knee, high).filter(v => v > knee && v <= top && share(v) - STRETCHED > 0.05)];
+  return { share, at, knee };
+}
+
+const wrapped = (text, width) => text.split(" ").reduce((lines, word) => {
+  const longer = `${lines.at(-1)} ${word}`;
+  if (lines.length && pen.measureText(longer).width <= width) lines[lines.length - 1] = longer; else lines.push(word);
+  return lines;
+}, []);
+const wide = lines => Math.max(...lines.map(line => pen.measureText(line).width));
+
+function spread(labels, top, bottom) { // moves them apart, and keeps them within
+  labels.sort((a, b) => a.y - b.y);
+  let free = top;
+  for (const one of labels) { one.at = Math.max(one.y, free + one.height / 2); free = one.at + one.height / 2; }
+  free = bottom;
+  for (const one of labels.toReversed()) { one.at = Math.min(one.at, free - one.height / 2); free = one.at - one.height / 2; }
+}
+
+function draw(holder, panel, series, everything) {
+  const W = Math.max(holder.clientWidth, 260), svg = node("svg", { role: "img", "aria-label": panel.title, width: W }, holder);
+  const x = horizontal(panel, series), y = vertical(panel, everything);
+  const named = series.filter(s => s.name && s.kind !== "points" && s.kind !== "area" && end(s));
+  const labels = named.map(s => ({ s, along: Math.min(x.share(end(s)[0]), 1), value: end(s)[1] }));
+  const room = 0.34 * W;
+  for (const one of labels) { one.lines = wrapped(one.s.name, room - 14); one.width = wide(one.lines); }
+  const R = Math.max(14, ...labels.map(one => one.along < INSIDE ? 14 : one.width + 16));
+  const plot = W - L - R;
+  for (const one of labels) one.inside = one.along < INSIDE && (1 - one.along) * plot > pen.measureText(one.s.name).width;
+  const right = labels.some(one => !one.inside) ? Math.max(R, ...labels.filter(one => !one.inside).map(one => one.width + 16)) : R;
+  for (const one of labels) { if (one.inside) one.lines = [one.s.name]; one.height = ROW * one.lines.length + 1; }
+  const H = Math.max(Math.min(W > 600 ? 380 : 320, 0.75 * W), T + B + labels.filter(one => !one.inside).reduce((sum, one) => sum + one.height, 8));
+  svg.setAttribute("height", H);
+  const px = v => L + (W - L - right) * x.share(v), py = v => T + (H - T - B) * (1 - y.share(v)), edge = W - right;
+  const line = (xs, ys) => xs.map((v, i) => `${i ? "L" : "M"}${px(v).toFixed(1)} ${py(ys[i]).toFixed(1)}`).join("");
+  if (y.knee !== undefined && y.knee !== null) {
+    node("rect", { x: L, y: py(y.knee), width: edge - L, height: H - B - py(y.knee), class: "stretched" }, svg);
+    node("text", { x: edge - 4, y: py(y.knee) - 4, "text-anchor": "end", class: "faint" }, svg, "axis stretched below");
+  }
+  for (const v of y.at) {
+    node("line", { x1: L, x2: edge, y1: py(v), y2: py(v), class: "grid" }, svg);
+    node("text", { x: L - 6, y: py(v) + 4, "text-anchor": "end", class: "tick" }, svg, high(v));
+  }
+  let free = -Infinity;
+  for (const v of x.at) {
     node("line", { x1: px(v), x2: px(v), y1: T, y2: H - B, class: "grid" }, svg);
-    node("text", { x: px(v), y: H - B + 16, "text-anchor": "middle", "font-size": 11 }, svg).textContent = short(v);
+    const half = pen.measureText(short(v)).width / 2 + 3;
+    if (px(v) - half < free) continue;
+    free = px(v) + half;
+    node("text", { x: px(v), y: H - B + 16, "text-anchor": "middle" }, svg, short(v));
   }
   const middle = T + (H - T - B) / 2;
-  node("text", { x: 14, y: middle, "text-anchor": "middle", "font-size": 12, transform: `rotate(-90 14 ${middle})` }, svg).textContent = data.label;
-  node("text", { x: (L + W) / 2, y: H - 6, "text-anchor": "middle", "font-size": 12 }, svg).textContent = "online steps";
-}
-
-function draw() {
-  const chart = document.getElementById("chart");
-  chart.replaceChildren();
-  for (const panel of data.panels) {
-    [low, high] = range(panel);
-    if (high === low) [low, high] = [low - 1, high + 1];
-    const svg = node("svg", { viewBox: `0 0 ${W} ${H}`, role: "img", "aria-label": panel }, chart);
-    axes(svg, panel);
-    const here = data.series.filter(s => s.panel === panel && shown[s.label]);
-    for (const s of here) {
-      const group = node("g", { "data-label": s.label }, svg);
-      if (s.level !== undefined) {
-        node("line", { x1: L, x2: W - R, y1: py(s.level), y2: py(s.level), stroke: s.color, "stroke-width": 1.6, "stroke-dasharray": s.dashes }, group);
-      } else if (s.middle.length) {
-        const back = s.low.map((v, i) => `L${px(data.grid[i]).toFixed(1)} ${py(v).toFixed(1)}`).reverse().join("");
-        node("path", { d: path(s.high) + back + "Z", fill: s.color, opacity: 0.16 }, group);
-        node("path", { d: path(s.middle), fill: "none", stroke: s.color, "stroke-width": 2, "stroke-dasharray": s.dashes || "none" }, group);
-      }
+  node("text", { x: 12, y: middle, "text-anchor": "middle", transform: `rotate(-90 12 ${middle})` }, svg, panel.y_label);
+  node("text", { x: (L + edge) / 2, y: H - 6, "text-anchor": "middle" }, svg, panel.x_label);
+  const groups = new Map();
+  for (const s of series) {
+    const group = node("g", { "data-label": s.label, class: "series", style: `--c: ${/^#[0-9a-f]{6}$/i.test(s.color) ? s.color : "#777777"}` }, svg);
+    groups.set(s, group);
+    const stroke = { stroke: s.color, fill: "none", "stroke-dasharray": s.dashes || "none" };
+    if ("level" in s) {
+      if (s.low !== null) node("rect", { x: L, y: py(s.high), width: edge - L, height: Math.max(py(s.low) - py(s.high), 1), fill: s.color, opacity: 0.07 }, group);
+      node("line", { x1: L, x2: edge, y1: py(s.level), y2: py(s.level), ...stroke, "stroke-width": 1.5 }, group);
+      continue;
     }
-    svg.addEventListener("mousemove", event => hover(event, svg, here));
-    svg.addEventListener("mouseleave", () => { document.getElementById("tip").style.display = "none"; });
+    if (s.kind === "area" && s.x.length) {
+      node("path", { d: `${line(s.x, s.y)}L${px(s.x.at(-1))} ${py(0)}L${px(s.x[0])} ${py(0)}Z`, fill: s.color }, group);
+      continue;
+    }
+    if (s.low.length) {
+      const back = s.low.map((v, i) => `L${px(s.x[i]).toFixed(1)} ${py(v).toFixed(1)}`).reverse().join("");
+      node("path", { d: `${line(s.x, s.high)}${back}Z`, fill: s.color, opacity: 0.16 }, group);
+    }
+    for (const [xs, ys, width] of [...s.others.map(o => [...o, 1]), [s.x, s.y, 2]]) {
+      if (s.kind === "line") node("path", { d: line(xs, ys), ...stroke, "stroke-width": width, opacity: width === 1 ? 0.75 : 1 }, group);
+      if (s.marker) xs.forEach((v, i) => node("path", { d: MARKS[s.marker] || MARKS.o, fill: s.marker === "x" ? "none" : s.color, stroke: s.color, transform: `translate(${px(v)} ${py(ys[i])}) scale(${width === 1 ? 0.7 : 1})` }, group));
+    }
+    if (s.interval) {
+      const at = px(end(s)[0]), [low, high] = s.interval.map(py);
+      node("path", { d: `M${at} ${low}V${high}M${at - 4} ${low}h8M${at - 4} ${high}h8`, ...stroke, "stroke-width": 1.6 }, group);
+    }
   }
+  for (const inside of [true, false]) {
+    const here = labels.filter(one => one.inside === inside);
+    for (const one of here) one.y = py(one.value) - (inside ? 9 : 0);
+    spread(here, T - 18, H - B + 4);
+    for (const one of here) {
+      const from = L + (edge - L) * one.along, left = inside ? from + 5 : edge + 12, group = groups.get(one.s);
+      if (!inside) node("path", { d: `M${Math.min(from + 2, edge)} ${py(one.value)}L${edge + 3} ${one.along < 0.98 ? one.at : py(one.value)}L${edge + 10} ${one.at}`, class: "leader" }, group);
+      const text = node("text", { class: "name" }, group);
+      one.lines.forEach((words, i) => node("tspan", { x: left, y: one.at + 4 + ROW * (i - (one.lines.length - 1) / 2) }, text, words));
+    }
+  }
+  svg.addEventListener("pointermove", event => hover(event, svg, series, x.share, panel, (event.clientX - svg.getBoundingClientRect().left - L) / (edge - L)));
+  svg.addEventListener("pointerleave", () => { tip.style.display = "none"; });
 }
 
-function hover(event, svg, here) {
-  const box = svg.getBoundingClientRect();
-  const along = x0 + (x1 - x0) * ((event.clientX - box.left) / box.width * W - L) / (W - L - R);
-  const at = data.log ? 10 ** along : along;
-  let i = data.grid.findIndex(v => v >= at);
-  if (i < 0) i = data.grid.length - 1;
-  const tip = document.getElementById("tip");
-  const known = here.filter(s => "level" in s || i < s.middle.length);
-  const lines = known.map(s => `${s.label}: ${number(s.level ?? s.middle[i], 4)}`);
-  tip.replaceChildren(...[`${short(Math.round(data.grid[i] / 1000) * 1000 || Math.round(data.grid[i]))} steps`, ...lines].map(text => {
-    const row = document.createElement("div");
-    row.textContent = text;
-    return row;
-  }));
+function hover(event, svg, series, share, panel, along) {
+  const steps = series.flatMap(s => s.x || []), away = v => Math.abs(share(v) - along);
+  const at = steps.reduce((best, v) => away(v) < away(best) ? v : best, steps[0] ?? 0);
+  const said = s => {
+    if ("level" in s) return s.label && `${s.label}: ${number(s.level)}`;
+    const i = s.x.findLastIndex(v => v <= at);
+    if (i < 0 || at > s.x.at(-1)) return "";
+    return `${s.label}: ${number(s.y[i])}${s.low.length ? ` (${number(s.low[i])} to ${number(s.high[i])})` : ""}`;
+  };
+  tip.replaceChildren();
+  for (const text of [`${panel.x_label}: ${number(at, 6)}`, ...series.map(said).filter(Boolean)]) element("div", tip, text);
   tip.style.display = "block";
-  tip.style.left = Math.min(event.clientX + 14, innerWidth - tip.offsetWidth - 8) + "px";
-  tip.style.top = event.clientY + 14 + "px";
+  tip.style.left = Math.max(4, Math.min(event.clientX + 14, innerWidth - tip.offsetWidth - 8)) + "px";
+  tip.style.top = Math.max(4, Math.min(event.clientY + 14, innerHeight - tip.offsetHeight - 8)) + "px";
 }
 
-const legend = document.getElementById("legend");
-for (const label in shown) {
-  const button = document.createElement("button");
-  const { color, dashes } = data.series.find(s => s.label === label);
-  const sample = node("svg", { viewBox: "0 0 28 8", "aria-hidden": true }, button);
-  node("line", { x1: 0, x2: 28, y1: 4, y2: 4, stroke: color, "stroke-width": 3, "stroke-dasharray": dashes || "none" }, sample);
-  button.append(label);
-  button.setAttribute("aria-pressed", shown[label]);
-  button.addEventListener("click", () => {
-    shown[label] = !shown[label];
-    button.setAttribute("aria-pressed", shown[label]);
-    draw();
-  });
-  legend.append(button);
+function chart(holder, index) {
+  const data = JSON.parse(holder.querySelector("script").textContent), legend = element("div", holder, "", "legend");
+  const grid = element("div", holder, "", data.panels.length > 9 ? "panels many" : data.panels.length === 1 ? "panels one" : "panels");
+  const everyone = data.panels.flatMap(p => p.series), drawn = s => !(hidden[`${index} ${s.label}`] ?? !s.shown);
+  const paint = () => {
+    grid.replaceChildren();
+    for (const panel of data.panels) {
+      const figure = element("figure", grid), caption = element("figcaption", figure);
+      element("b", caption, panel.title);
+      element("span", caption, panel.said);
+      for (const s of panel.series.filter(s => s.label && s.kind && s.kind !== "line")) {
+        const key = element("i", caption, "", "series key");
+        key.style.setProperty("--c", s.color);
+        key.textContent = `${s.kind === "area" ? "\u25a0" : s.marker === "x" ? "\u00d7" : "\u25cf"} ${s.label}`;
+      }
+      const here = panel.series.filter(drawn);
+      draw(figure, panel, here, data.share_y ? everyone.filter(drawn) : here);
+    }
+  };
+  const within = label => data.panels.filter(p => p.series.some(s => s.label === label)).length;
+  const names = [...new Set(everyone.filter(s => s.label && !(s.mark && s.shown)).map(s => s.label))];
+  const apart = data.panels.length > 1 && names.every(label => within(label) === 1); // named where they are drawn
+  for (const label of names.length > 1 && !apart ? names : []) {
+    const button = element("button", legend), first = everyone.find(s => s.label === label);
+    const sample = node("svg", { viewBox: "0 0 28 8", "aria-hidden": true, class: "series", style: `--c: ${first.color}` }, button);
+    node("line", { x1: 0, x2: 28, y1: 4, y2: 4, stroke: first.color, "stroke-width": 3, "stroke-dasharray": first.dashes || "none" }, sample);
+    button.append(label);
+    const press = () => button.setAttribute("aria-pressed", everyone.some(s => s.label === label && drawn(s)));
+    press();
+    button.addEventListener("click", () => {
+      hidden[`${index} ${label}`] = button.getAttribute("aria-pressed") === "true";
+      press();
+      paint();
+    });
+  }
+  paint();
+  return paint;
 }
-draw();
+
+let charts = [], width = innerWidth;
+const start = () => { charts = [...document.querySelectorAll(".chart")].map(chart); };
+start();
+addEventListener("resize", () => {
+  if (width === innerWidth) return; // a phone's bars come and go
+  width = innerWidth;
+  charts.forEach(paint => paint());
+});
+const every = Number(document.body.dataset.refresh);
+if (every) setInterval(async () => {
+  if (document.hidden) return;
+  try {
+    const answer = await fetch(location.href, { cache: "no-store" });
+    const fresh = new DOMParser().parseFromString(await answer.text(), "text/html").querySelector("main");
+    const open = new Set([...document.querySelectorAll("details[open] > summary")].map(one => one.textContent));
+    document.querySelector("main").replaceWith(fresh);
+    for (const one of document.querySelectorAll("summary")) one.parentElement.open = open.has(one.textContent);
+    document.body.classList.remove("stale");
+    start();
+  } catch { document.body.classList.add("stale"); }
+}, 1000 * every);
