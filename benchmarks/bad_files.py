@@ -67,7 +67,7 @@ def hostile(folder: Path) -> list[Path]:  # noqa: PLR0915 - a list of files
     head = b"episode,t,obs_0,action,reward,terminated\n"
     with gzip.open(path("bomb_line.csv.gz"), "wb", 1) as file:
         file.write(head)
-        for _ in range(1000):
+        for _ in range(500):
             file.write(b"1" * 2**20)
     with gzip.open(path("bomb_rows.csv.gz"), "wb", 1) as file:
         file.write(head)
@@ -80,7 +80,7 @@ def hostile(folder: Path) -> list[Path]:  # noqa: PLR0915 - a list of files
             file.write(b"".join(rows))
     with gzip.open(path("bomb_line.jsonl.gz"), "wb", 1) as file:
         file.write(b'{"obs": "')
-        for _ in range(1000):
+        for _ in range(500):
             file.write(b"1" * 2**20)
     path("deep.jsonl").write_bytes(b'{"obs":' + b"[" * 200_000 + b"]" * 200_000 + b"}\n")
     path("deep_keys.jsonl").write_bytes(b'{"a":' * 50_000 + b"1" + b"}" * 50_000 + b"\n")
@@ -88,13 +88,14 @@ def hostile(folder: Path) -> list[Path]:  # noqa: PLR0915 - a list of files
     path("huge_field.csv").write_bytes(head + b'0,0,"' + b"x" * 2**26 + b'",0,0,0\n')
     path("zeros.csv").write_bytes(bytes(2**22))
     path("quotes.csv").write_bytes(b'"' * 2**20)
-    many = 300_000_000  # the same value in all is small in a file
+    many = 100_000_000  # the same value in all is small in a file
     schema = pa.schema([(name, pa.int8()) for name in head.decode().strip().split(",")])
     with pq.ParquetWriter(path("bomb.parquet"), schema) as writer:
         block = pa.table([pa.array(np.zeros(2**22, np.int8))] * 6, schema=schema)
         for _ in range(many // 2**22):
             writer.write_table(block)
-    lists = pa.array([[0.0] * 2**22] * 20, pa.list_(pa.float64()))
+    zeros = pa.array(np.zeros(20 * 2**22))
+    lists = pa.ListArray.from_arrays(pa.array(np.arange(21) * 2**22, pa.int32()), zeros)
     pq.write_table(
         pa.table({"obs": lists, "action": [0] * 20, "reward": [0.0] * 20, "done": [0] * 19 + [1]}),
         path("wide_lists.parquet"),
@@ -106,10 +107,10 @@ def hostile(folder: Path) -> list[Path]:  # noqa: PLR0915 - a list of files
             for key in ("observations", "actions", "rewards", "terminals"):
                 archive.writestr(f"{key}.npy", header + bytes(64))
     with (
-        zipfile.ZipFile(path("bomb.npz"), "w", zipfile.ZIP_DEFLATED) as archive,
+        zipfile.ZipFile(path("bomb.npz"), "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive,
         archive.open("observations.npy", "w", force_zip64=True) as member,
     ):
-        for _ in range(20_000):
+        for _ in range(2_500):
             member.write(bytes(2**20))
     with h5py.File(path("bomb.hdf5"), "w") as file:
         for name, kind in {"actions": "i8", "rewards": "f4", "terminals": "?"}.items():

@@ -16,6 +16,7 @@ from hyq.algorithms import find_algorithm
 from hyq.collector import VectorEnv
 from hyq.core.actions import action_kind
 from hyq.core.errors import HyqError
+from hyq.core.settings import check_idle
 from hyq.core.terminal import progress_bar
 from hyq.core.trust import Trust
 from hyq.data.dataset import Dataset
@@ -134,7 +135,7 @@ def train(
     if is_vector and find_algorithm(algorithm, actions).acts:
         settings.setdefault("num_envs", env.num_envs)  # type: ignore[union-attr]
     if env is None:
-        runner.check_played(evaluation_episodes=bool(evaluation_episodes))
+        check_idle("a run without an environment", evaluation_episodes=evaluation_episodes or None)
     if evaluation_episodes is None:
         evaluation_episodes = 0 if is_vector and evaluation_env is None else 10
     spec = RunSpec(

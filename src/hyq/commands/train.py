@@ -13,11 +13,12 @@ from hyq.commands.report import report
 from hyq.commands.watch import check_tensorboard, watch, watch_deep
 from hyq.core.actions import ActionKind, action_kind
 from hyq.core.errors import HyqError
-from hyq.core.settings import encode, json_object
+from hyq.core.files import read_json
+from hyq.core.settings import check_idle, encode, json_object
 from hyq.core.terminal import Terminal
 from hyq.data.spaces import spaces_of
 from hyq.envs.make import kind_of_actions
-from hyq.runs import lock, runner
+from hyq.runs import kept, lock, runner
 from hyq.runs.lock_algorithms import LOCK_ALGORITHMS
 from hyq.runs.longer import lengthen
 from hyq.runs.named_data import load
@@ -67,7 +68,8 @@ def train(words: list[str]) -> Callable[..., None]:
             check_tensorboard()
         if run.env is None:  # the default is not 0, so only the words tell a given one
             episodes = _option(words, "evaluation-episodes")
-            runner.check_played(evaluation_episodes=episodes not in (None, "0"))
+            episodes = None if episodes == "0" else episodes
+            check_idle("a run without an environment", evaluation_episodes=episodes)
         given = {n: v for group in vars(settings).values() for n, v in encode(group).items()}
         before = configs.encoded()
         changed = {name: value for name, value in given.items() if value != before[name]}
@@ -76,7 +78,7 @@ def train(words: list[str]) -> Callable[..., None]:
             spec, out, keep_checkpoint=keep_checkpoint, checkpoint_seconds=60 * checkpoint_minutes
         )
         watch_deep(progress, spec, console, out / "tensorboard" if tensorboard else None)
-        report(out, figure=out / "curve.png")
+        _report(out)
 
     return command
 
@@ -103,6 +105,13 @@ def _option(words: list[str], name: str) -> str | None:
         if word.startswith(f"--{name}="):
             return word.partition("=")[2]
     return None
+
+
+def _report(out: Path) -> None:
+    """Say how a run ended, and where nothing was played what the data says of the policy."""
+    report(out, figure=out / "curve.png")
+    if "estimate" in (summary := read_json(out / "summary.json")):
+        console.print(kept.said(summary["estimate"]))
 
 
 def resume(
@@ -139,7 +148,7 @@ def resume(
         watch(lock.resume(out), console)
     else:
         raise HyqError(f"{out} cannot be resumed: it is a run of {manifest['experiment']!r}")
-    report(out, figure=out / "curve.png")
+    _report(out)
 
 
 def algorithms() -> None:

@@ -156,7 +156,9 @@ class RunResult:
     @property
     def environment(self) -> str:
         """Name of the environment."""
-        return f"lock, H = {self.setting('horizon')}" if self.on_lock else str(self.setting("env"))
+        if self.on_lock:
+            return f"lock, H = {self.setting('horizon')}"
+        return str(self.setting("env") or "no environment")
 
     def points(self, y: str, x: str = "online_steps") -> tuple[list[float], list[float]]:
         """Return two columns of the records, where the second has a value: the last at every x."""

@@ -1,5 +1,6 @@
 """What a run keeps beside records and policies: networks, experience, an estimate from data."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -40,13 +41,24 @@ def estimate(policy: Policy, unseen: Dataset | None, seed: int) -> dict[str, Any
         found = deep_evaluation(policy, unseen, seed=seed)
     except HyqError as error:
         return {"doubts": [str(error)]}
+    value = {"return": found.value.value, "interval": [found.value.low, found.value.high]}
     return {
-        "return": found.value.value,
-        "interval": [found.value.low, found.value.high],
+        **({} if found.doubts else value),
         "gamma": GAMMA,
         "episodes": unseen.num_episodes,
         "doubts": list(found.doubts),
     }
+
+
+def said(found: Mapping[str, Any]) -> str:
+    """Put an estimate into words."""
+    if found["doubts"]:
+        return f"cannot tell from this data what the policy earns: {'; '.join(found['doubts'])}"
+    low, high = found["interval"]
+    return (
+        f"on {found['episodes']} episodes held out the policy earns about {found['return']:.4g} "
+        f"({low:.4g} to {high:.4g}), discounted by {found['gamma']:g}: an estimate from the data"
+    )
 
 
 def save_experience(directory: Path, spec: RunSpec, training: Any, spaces: tuple[Any, Any]) -> None:

@@ -39,19 +39,6 @@ CONFIRMING_EPISODES = 100
 """Fresh episodes that must confirm a threshold, so that no lucky evaluation counts."""
 RECENT = 100
 """Training episodes whose mean is reported."""
-PLAYED = (
-    "wrappers", "env_parameters", "processes", "evaluate_every", "evaluation_epsilon", "threshold",
-)  # fmt: skip
-"""Fields of a spec that are about an environment."""
-
-
-def check_played(**given: bool) -> None:
-    """Raise for what is given though there is no environment."""
-    for name, is_given in given.items():
-        if is_given:
-            raise HyqError(
-                f"{name} has no effect without an environment: name one, or leave it out"
-            )
 
 
 @dataclass(frozen=True)
@@ -188,9 +175,6 @@ class _Run:
                 f"{spec.algorithm} acts: name an environment, or learn from data alone with bc, "
                 "cql or iql"
             )
-        if self._is_alone:
-            usual = RunSpec()
-            check_played(**{n: getattr(spec, n) != getattr(usual, n) for n in PLAYED})
         self.network = objects.network
         self.evaluation_episodes = 0 if self._is_alone else spec.evaluation_episodes
         with fitting(given, spec.wrappers):

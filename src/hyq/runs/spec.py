@@ -128,7 +128,7 @@ def check_effects(spec: RunSpec, env: Any) -> None:
     making = "wrappers", "env_parameters", "processes"
     evaluating = "evaluate_every", "evaluation_epsilon"
     if env is None:
-        _check_usual(spec, "a run without an environment", *making, *evaluating)
+        _check_usual(spec, "a run without an environment", *making, *evaluating, "threshold")
     elif not isinstance(env, str) and hasattr(env, "num_envs"):
         _check_usual(spec, "a vector environment, which is made already,", *making)
     if env is not None and not spec.evaluation_episodes:

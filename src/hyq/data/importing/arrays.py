@@ -11,25 +11,26 @@ import numpy as np
 import pyarrow as pa
 
 from hyq.core.errors import HyqError
+from hyq.core.memory import check_room
 from hyq.core.types import Array
 from hyq.data.importing.table import Table, natural, rows_at_once, unusable
 
 
 def npz(path: Path) -> Table:
     """Read an archive of arrays; no object in it is unpickled."""
+    arrays: dict[str, Array] = {}
     with ZipFile(path) as archive:
         size = sum(info.file_size for info in archive.infolist())
-    if size > 2**34:
-        raise HyqError(f"{path} holds {size / 2**30:,.0f} GB: save it as Parquet to import it")
-    arrays: dict[str, Array] = {}
-    with np.load(path, allow_pickle=False) as file:
-        for name in file.files:
-            try:
-                arrays[name] = file[name]
-            except ValueError as error:
-                if "pickle" not in str(error):
-                    raise
-                arrays[name] = np.zeros(0, object)  # says what it is, should it be needed
+        check_room(size, str(path), "save it as Parquet to import it")
+        for name in archive.namelist():
+            with archive.open(name) as member:
+                try:
+                    found = np.lib.format.read_array(member, allow_pickle=False)
+                except ValueError as error:
+                    if "allow_pickle" not in str(error):
+                        raise
+                    found = np.zeros(0, object)  # says what it is, should it be needed
+            arrays[name.removesuffix(".npy")] = found
     return of_arrays(str(path), arrays)
 
 
