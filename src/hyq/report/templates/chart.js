@@ -10,7 +10,7 @@ const short = v => {
   const [unit, name] = Math.abs(v) >= 1e6 ? [1e6, "M"] : Math.abs(v) >= 1e3 ? [1e3, "k"] : [1, ""];
   return v % (unit / 100) ? number(v) : number(v / unit) + name;
 };
-const high = v => Math.abs(v) >= 1e16 ? v.toExponential(0).replace("e+", "e") : Math.abs(v) >= 1e6 ? number(v / 10 ** (3 * Math.floor(Math.log10(Math.abs(v)) / 3))) + "e" + 3 * Math.floor(Math.log10(Math.abs(v)) / 3) : number(v, 6);
+const tick = v => Math.abs(v) >= 1e6 ? Number(v.toPrecision(3)).toExponential().replace("e+", "e") : Math.abs(v) >= 1e4 ? short(v) : number(v, 6);
 const node = (name, attributes, parent, text) => {
   const made = document.createElementNS("http://www.w3.org/2000/svg", name);
   for (const key in attributes) made.setAttribute(key, attributes[key]);
@@ -108,7 +108,7 @@ function draw(holder, panel, series, everything) {
   }
   for (const v of y.at) {
     node("line", { x1: L, x2: edge, y1: py(v), y2: py(v), class: "grid" }, svg);
-    node("text", { x: L - 6, y: py(v) + 4, "text-anchor": "end", class: "tick" }, svg, high(v));
+    node("text", { x: L - 6, y: py(v) + 4, "text-anchor": "end", class: "tick" }, svg, tick(v));
   }
   let free = -Infinity;
   for (const v of x.at) {
@@ -199,7 +199,8 @@ function chart(holder, index) {
     }
   };
   const within = label => data.panels.filter(p => p.series.some(s => s.label === label)).length;
-  const names = [...new Set(everyone.filter(s => s.label && !(s.mark && s.shown)).map(s => s.label))];
+  const labels = [...new Set(everyone.filter(s => s.label && !(s.mark && s.shown)).map(s => s.label))];
+  const names = labels.filter(label => labels.length <= 12 || data.panels.length === 1 || within(label) > 1);
   const apart = data.panels.length > 1 && names.every(label => within(label) === 1); // named where they are drawn
   for (const label of names.length > 1 && !apart ? names : []) {
     const button = element("button", legend), first = everyone.find(s => s.label === label);
