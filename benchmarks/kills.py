@@ -187,7 +187,8 @@ def _killed_on_ray(campaign: Any, runs: Runs) -> int:
     surroundings = {**os.environ, MARK: "kills", "TMPDIR": str(runs.root / "tmp")}
     surroundings |= {"RAY_TMPDIR": str(runs.root), **ON_RAY}
     words = [sys.executable, "-m", "benchmarks.kills", "--root", str(runs.root)]
-    driver = subprocess.Popen(words, env=surroundings, stdout=-3, stderr=-3)
+    home = Path(__file__).parents[1]
+    driver = subprocess.Popen(words, cwd=home, env=surroundings, stdout=-3, stderr=-3)
     lives = rng.expovariate(1 / 40)  # seconds of the driver
     began = time.monotonic()
     while driver.poll() is None:
@@ -204,6 +205,8 @@ def _killed_on_ray(campaign: Any, runs: Runs) -> int:
                 os.kill(rng.choice(workers), stop)
                 done += 1
                 campaign.add("kills", f"worker on Ray, {stop.name}")
+    if driver.returncode == 1:
+        raise RuntimeError("the driver on Ray ended with a traceback")
     left = left_of("kills", 60)
     if left:
         campaign.add("chains: ray", "leftovers", str(left))
