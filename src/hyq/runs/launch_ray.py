@@ -9,7 +9,9 @@ import fcntl
 import math
 import os
 import shutil
+import signal
 import tempfile
+import threading
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -36,7 +38,11 @@ class Cluster:
     size = math.inf  # Ray queues what it has no core for
 
     def __init__(self, path: Path, address: str | None) -> None:
+        before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
         ray.init(address=address, ignore_reinit_error=True, log_to_driver=False)
+        if threading.current_thread() is threading.main_thread():
+            for number, handler in before.items():  # Ray's own ends the process at once
+                signal.signal(number, handler)
         here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
         self._mailbox = Mailbox.options(scheduling_strategy=here).remote(path)  # type: ignore[attr-defined]
         self._task = ray.remote(num_cpus=1, max_retries=RETRIES)(execute_remotely)
