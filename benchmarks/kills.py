@@ -55,6 +55,13 @@ def left_of(mark: str, seconds: float = 30.0) -> dict[int, str]:
     return left
 
 
+def files_left(scratch: Path) -> list[str]:
+    """Return what is left where temporary files go, but for the cache that PyTorch keeps."""
+    return sorted(
+        path.name for path in scratch.iterdir() if not path.name.startswith("torchinductor")
+    )
+
+
 def workers_on_ray(mark: str) -> list[int]:
     """Return the processes that execute a run on Ray."""
     return sorted(p for p, words in marked(mark).items() if words.startswith("ray::execute"))
@@ -144,7 +151,8 @@ class Runs:
 
     def check(self, campaign: Any, part: str, alone: list[str]) -> None:
         """Compare what the runs came to, look for what is left over, and make room."""
-        beside = [*self.place.parent.glob(".killed*"), *(self.root / "tmp").iterdir()]
+        beside = [*self.place.parent.glob(".killed*")]
+        beside += [self.root / "tmp" / name for name in files_left(self.root / "tmp")]
         left = [*self.place.rglob(".*"), *beside]
         processes = left_of("kills")
         same = self.came_to() == alone
@@ -152,7 +160,7 @@ class Runs:
         if left or processes:
             campaign.add(part, "leftovers", f"{left} {processes}")
         for path in (self.place, *beside):
-            shutil.rmtree(path)
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 def killed(campaign: Any, root: Path, count: int, kinds: tuple[Kind, ...]) -> None:
