@@ -55,6 +55,13 @@ def left_of(mark: str, seconds: float = 30.0) -> dict[int, str]:
     return left
 
 
+def files_left(scratch: Path) -> list[str]:
+    """Return what is left where temporary files go, but for the cache that PyTorch keeps."""
+    return sorted(
+        path.name for path in scratch.iterdir() if not path.name.startswith("torchinductor")
+    )
+
+
 def workers_on_ray(mark: str) -> list[int]:
     """Return the processes that execute a run on Ray."""
     return sorted(p for p, words in marked(mark).items() if words.startswith("ray::execute"))
@@ -119,6 +126,9 @@ class Runs:
 
     def alone(self, kind: Kind) -> tuple[list[str], float]:
         """Return what runs come to that nobody disturbs, and how long they take."""
+        if kind not in ("ray", "suite"):
+            self.begin(kind)  # here, so that forks need not warm up
+            shutil.rmtree(self.place)
         began = time.monotonic()
         if kind == "ray":
             directory = SuiteDirectory.prepare(self.place, suite_on_ray(self.root))
@@ -141,7 +151,8 @@ class Runs:
 
     def check(self, campaign: Any, part: str, alone: list[str]) -> None:
         """Compare what the runs came to, look for what is left over, and make room."""
-        beside = [*self.place.parent.glob(".killed*"), *(self.root / "tmp").iterdir()]
+        beside = [*self.place.parent.glob(".killed*")]
+        beside += [self.root / "tmp" / name for name in files_left(self.root / "tmp")]
         left = [*self.place.rglob(".*"), *beside]
         processes = left_of("kills")
         same = self.came_to() == alone
@@ -149,7 +160,7 @@ class Runs:
         if left or processes:
             campaign.add(part, "leftovers", f"{left} {processes}")
         for path in (self.place, *beside):
-            shutil.rmtree(path)
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 def killed(campaign: Any, root: Path, count: int, kinds: tuple[Kind, ...]) -> None:
@@ -184,7 +195,8 @@ def _killed_on_ray(campaign: Any, runs: Runs) -> int:
     surroundings = {**os.environ, MARK: "kills", "TMPDIR": str(runs.root / "tmp")}
     surroundings |= {"RAY_TMPDIR": str(runs.root), **ON_RAY}
     words = [sys.executable, "-m", "benchmarks.kills", "--root", str(runs.root)]
-    driver = subprocess.Popen(words, env=surroundings, stdout=-3, stderr=-3)
+    home = Path(__file__).parents[1]
+    driver = subprocess.Popen(words, cwd=home, env=surroundings, stdout=-3, stderr=-3)
     lives = rng.expovariate(1 / 40)  # seconds of the driver
     began = time.monotonic()
     while driver.poll() is None:
@@ -201,6 +213,8 @@ def _killed_on_ray(campaign: Any, runs: Runs) -> int:
                 os.kill(rng.choice(workers), stop)
                 done += 1
                 campaign.add("kills", f"worker on Ray, {stop.name}")
+    if driver.returncode == 1:
+        raise RuntimeError("the driver on Ray ended with a traceback")
     left = left_of("kills", 60)
     if left:
         campaign.add("chains: ray", "leftovers", str(left))

@@ -33,7 +33,7 @@ import numpy as np
 import tyro
 
 from benchmarks.corpus import LOCK, arm_spec, corpus_data, deep_spec, results
-from benchmarks.kills import MARK, ON_RAY, forked, left_of, marked, workers_on_ray
+from benchmarks.kills import MARK, ON_RAY, files_left, forked, left_of, marked, workers_on_ray
 from hyq.core.files import write_json
 from hyq.experts.scripted import scripted_dataset
 from hyq.runs.launch import SuiteDirectory, execute, launch, pending
@@ -95,7 +95,7 @@ def suites(folder: Path, seconds: float, seed: int) -> None:
         os.waitpid(forked(partial(execute, alone.path, run)), 0)
         expected[run.id] = results(alone.run_path(run))
     # A machine that is busy needs more time for a run, and for the start of a worker before it.
-    pause = 8 + 3 * (time.monotonic() - began) / len(runs)
+    pause = 8 + (time.monotonic() - began) / len(runs)
     while time.monotonic() < deadline:
         directory = SuiteDirectory.prepare(folder / "round", suite)
         cluster = Cluster(directory.path, None)
@@ -121,7 +121,7 @@ def suites(folder: Path, seconds: float, seed: int) -> None:
             "lost": sum(one is not None and one.outcome == "lost" for one in events),
             "failures": errors + [directory.failure(r) for r in runs if directory.failure(r)],
             "processes_left": list(left.values()), "drafts": drafts,
-            "scratch_left": sorted(os.listdir(tempfile.gettempdir())),
+            "scratch_left": files_left(Path(tempfile.gettempdir())),
         }  # fmt: skip
         print(json.dumps(found), flush=True)
         shutil.rmtree(directory.path)
@@ -217,9 +217,7 @@ def main(
         # What a living process has mapped is another's: none of these two are left.
         "shared_memory_left": sorted(set(os.listdir("/dev/shm")) - shared - mapped(living())),
         "processes_left": sorted({*marked("train").values(), *marked("suite").values()}),
-        "files_left": sorted(
-            [path.name for name in parts for path in (root / f"{name}.tmp").iterdir()]
-        ),
+        "files_left": [one for name in parts for one in files_left(root / f"{name}.tmp")],
         "suites": {
             "rounds": len(rounds),
             "pauses": sorted({one["pause"] for one in rounds}),
@@ -227,7 +225,7 @@ def main(
             "killed": dict(sum((Counter(one["killed"]) for one in rounds), Counter[str]())),
             **{
                 key: [x for one in rounds for x in one[key]]
-                for key in ("failures", "processes_left", "drafts")
+                for key in ("failures", "processes_left", "drafts", "scratch_left")
             },
         },
         "samples": samples[:: max(1, len(samples) // 60)],

@@ -1,7 +1,9 @@
 """Robot arms and mazes: sparse rewards, an end at success, episodes that come back to the bit."""
 
 import sys
+import tempfile
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -207,3 +209,9 @@ def test_unknown_tasks_raise(env: str, settings: dict[str, Any], message: str) -
 
 def rng(seed: int) -> np.random.Generator:
     return np.random.default_rng(seed)
+
+
+def test_a_maze_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    control.make_point_maze().reset(seed=0)
+    assert not [*tmp_path.iterdir()]

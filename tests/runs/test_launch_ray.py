@@ -2,6 +2,8 @@
 
 import os
 import signal
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -48,3 +50,34 @@ def test_a_killed_ray_worker_is_resumed_elsewhere(
     assert numbers(directory.path) == undisturbed
     assert not list(directory.path.rglob("*/checkpoint/*")), "what a run removes is removed here"
     assert not list(scratch.glob("hyq-ray-*")), "nor is anything of a killed worker left"
+
+
+ASKED_TO_END = """
+import os, signal, sys
+from pathlib import Path
+from hyq.cli import as_control_c
+from hyq.runs.launch import SuiteDirectory, launch
+from hyq.runs.launch_ray import Cluster
+from tests.runs.tiny_suite import SUITE
+as_control_c()
+directory = SuiteDirectory.prepare(Path(sys.argv[1]), SUITE)
+try:
+    for _ in launch(directory, SUITE.runs, Cluster(directory.path, None)):
+        os.kill(os.getpid(), signal.SIGTERM)
+except KeyboardInterrupt:
+    print("as Control-C")
+"""
+
+
+def test_a_suite_on_ray_ends_on_sigterm_as_on_control_c(tmp_path: Path) -> None:
+    """Ray has a handler of its own, which ends the process with a page of addresses."""
+    surroundings = {**os.environ, "RAY_TMPDIR": tempfile.gettempdir(), "TMPDIR": str(tmp_path)}
+    ended = subprocess.run(
+        [sys.executable, "-c", ASKED_TO_END, str(tmp_path / "suite")],
+        cwd=Path(__file__).parents[2],
+        env=surroundings,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (ended.returncode, ended.stdout) == (0, "as Control-C\n"), ended.stderr

@@ -13,7 +13,7 @@ import tempfile
 import uuid
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from hyq.core.errors import HyqError, in_one_line
 
@@ -55,10 +55,10 @@ def new_directory(path: Path) -> Iterator[Path]:
     with _disk_full_as_error(path, errno.ENOENT):
         path.parent.mkdir(parents=True, exist_ok=True)
         for left in path.parent.glob(f".{glob.escape(path.name)}.*{DRAFT}"):
-            with contextlib.suppress(OSError), _held(left):  # what is being filled is held
+            with contextlib.suppress(OSError), held(left):  # what is being filled is held
                 shutil.rmtree(left)
         draft = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=DRAFT, dir=path.parent))
-    with _disk_full_as_error(path), _held(draft):
+    with _disk_full_as_error(path), held(draft):
         try:
             yield draft
             draft.chmod(0o755)
@@ -72,14 +72,27 @@ def new_directory(path: Path) -> Iterator[Path]:
             shutil.rmtree(draft, ignore_errors=True)
 
 
-@contextlib.contextmanager
-def _held(directory: Path) -> Iterator[None]:
-    file = os.open(directory, os.O_RDONLY)
+def hold(directory: Path, *, wait: bool) -> int:
+    """Lock a directory that is no link, for as long as the descriptor that is returned is open."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        if os.fstat(descriptor).st_nlink == 0:
+            raise FileNotFoundError(directory)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+@contextlib.contextmanager
+def held(directory: Path) -> Iterator[None]:
+    """Hold a directory that nobody else holds."""
+    descriptor = hold(directory, wait=False)
+    try:
         yield
     finally:
-        os.close(file)
+        os.close(descriptor)
 
 
 @contextlib.contextmanager
@@ -166,14 +179,21 @@ def _not_a_link(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
 
 
-def read_bytes(path: Path, most: int = MOST_BYTES) -> bytes:
-    """Read a file of so many bytes at most; a pipe or a device is none."""
+@contextlib.contextmanager
+def opened(path: Path) -> Iterator[BinaryIO]:
+    """Open a file for reading; a pipe or a device is none."""
     with raising_damage(path), open(path, "rb", opener=at_once) as file:
-        about = os.fstat(file.fileno())
-        if not stat.S_ISREG(about.st_mode):
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise HyqError(f"{path} is not a file")
-        if about.st_size > most:
-            raise HyqError(f"{path} is too large: {about.st_size:,} bytes, where {most:,} may be")
+        yield file
+
+
+def read_bytes(path: Path, most: int = MOST_BYTES) -> bytes:
+    """Read a file of so many bytes at most."""
+    with opened(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        if size > most:
+            raise HyqError(f"{path} is too large: {size:,} bytes, where {most:,} may be")
         return file.read()
 
 
@@ -234,10 +254,8 @@ def parse_json(path: Path, text: bytes) -> dict[str, Any]:
 
 def file_digest(path: Path) -> str:
     """Return the SHA-256 of a file's content."""
-    with raising_damage(path), open(path, "rb", opener=at_once) as file:
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise HyqError(f"{path} is not a file")
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    with opened(path) as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]
 
 
 @contextlib.contextmanager

@@ -5,11 +5,12 @@ beside the suite's directory, so that records stream in and, when a worker dies,
 task fetches the posted checkpoint and continues from it on whatever machine is free.
 """
 
-import fcntl
 import math
 import os
 import shutil
+import signal
 import tempfile
+import threading
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -18,7 +19,7 @@ from typing import Any
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from hyq.core.files import write_bytes
+from hyq.core.files import held, hold, write_bytes
 from hyq.policy import NEXT, WEIGHTS
 from hyq.runs.launch import execute
 from hyq.runs.suites import Run
@@ -36,7 +37,11 @@ class Cluster:
     size = math.inf  # Ray queues what it has no core for
 
     def __init__(self, path: Path, address: str | None) -> None:
+        before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
         ray.init(address=address, ignore_reinit_error=True, log_to_driver=False)
+        if threading.current_thread() is threading.main_thread():
+            for number, handler in before.items():  # Ray's own ends the process at once
+                signal.signal(number, handler)
         here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
         self._mailbox = Mailbox.options(scheduling_strategy=here).remote(path)  # type: ignore[attr-defined]
         self._task = ray.remote(num_cpus=1, max_retries=RETRIES)(execute_remotely)
@@ -91,26 +96,11 @@ class Mailbox:
         write_bytes(target, content)
 
 
-def locked(path: Path, wait: bool) -> int:
-    """Lock a directory, for as long as the descriptor that is returned is open."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-        if os.fstat(descriptor).st_nlink == 0:
-            raise FileNotFoundError(path)
-    except OSError:
-        os.close(descriptor)
-        raise
-    return descriptor
-
-
 def sweep() -> None:
     """Remove what killed workers left behind: a lock ends with its process, however it ends."""
     for path in Path(tempfile.gettempdir()).glob(f"{SCRATCH}*"):
-        with suppress(OSError):  # in use, another user's, or removed meanwhile
-            descriptor = locked(path, wait=False)
+        with suppress(OSError), held(path):  # in use, another user's, or removed meanwhile
             shutil.rmtree(path, ignore_errors=True)
-            os.close(descriptor)
 
 
 @contextmanager
@@ -120,7 +110,7 @@ def scratch_directory() -> Iterator[Path]:
     while True:
         path = Path(tempfile.mkdtemp(prefix=SCRATCH))
         with suppress(FileNotFoundError):  # swept before it was locked
-            descriptor = locked(path, wait=True)
+            descriptor = hold(path, wait=True)
             break
     try:
         yield path
