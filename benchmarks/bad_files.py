@@ -71,11 +71,11 @@ def hostile(folder: Path) -> list[Path]:  # noqa: PLR0915 - a list of files
             file.write(b"1" * 2**20)
     with gzip.open(path("bomb_rows.csv.gz"), "wb", 1) as file:
         file.write(head)
-        for _ in range(200):
+        for _ in range(40):
             file.write(b"0,0,0,0,0,0\n" * 100_000)
     with gzip.open(path("bomb_good_rows.csv.gz"), "wb", 1) as file:
         file.write(head)
-        for episode in range(100_000):
+        for episode in range(10_000):
             rows = (b"%d,%d,0,0,0,%d\n" % (episode, t, t == 99) for t in range(100))
             file.write(b"".join(rows))
     with gzip.open(path("bomb_line.jsonl.gz"), "wb", 1) as file:

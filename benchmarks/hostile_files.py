@@ -50,10 +50,10 @@ def work() -> None:
     warnings.simplefilter("ignore")
     import hyq.commands.check  # noqa: F401, PLC0415 - what is imported now is not the file's
 
-    if os.geteuid() == 0:  # to whom no file is closed
-        os.seteuid(65534)
     for line in sys.stdin:
         name, options, way = json.loads(line)
+        if Path(name).name.startswith("closed") and os.geteuid() == 0:  # to whom no file is closed
+            os.seteuid(65534)
         try:
             with tempfile.TemporaryDirectory() as folder:
                 if way == "load":
@@ -196,6 +196,8 @@ class Worker:
         how, said = json.loads(line)
         found = re.search(r"VmHWM:\s+(\d+)", (about / "status").read_text())
         peak = int(found[1]) // 1024 if found else 0
+        if peak > RESIDENT_MB // 2 or "closed" in path.name:
+            self.close()  # what the next one holds is its own
         return ("much memory" if peak > RESIDENT_MB else how), said, peak
 
     def close(self) -> None:
@@ -233,10 +235,9 @@ class Campaign:
                 shutil.copyfile(path, kept)
 
     def hostile(self, folder: Path) -> None:
-        """Take every file that is made by hand, each in a process of its own."""
+        """Take every file that is made by hand."""
         for path in hostile(folder):
             for way in WAYS:
-                self.worker.close()
                 self.take(path, {}, way, repr(path.name[-40:]), talk=True)
             if path.is_file() and not path.is_symlink() and path.stat().st_size > 2**24:
                 path.unlink()

@@ -197,11 +197,8 @@ class _Import:
                 batch = batch.take(pa.array(rows))
             found["dropped"].append(gone)
             if gone.all():
-                nothing = np.zeros(len(gone), np.int32)
-                for name in ("terminated", "truncated", "episode", "time", "here", "there"):
-                    found[name].append(
-                        nothing.astype(bool) if name[0] == "t" != name[1] else nothing
-                    )
+                for name in found.keys() - {"dropped"}:
+                    found[name].append(np.zeros(len(gone), np.int32))
                 continue
             with located(table, before):
                 self._read_control(table, batch, found, ids, words)
@@ -211,8 +208,8 @@ class _Import:
         if words:
             self._vocabulary[""] = sorted(words)
         return Log(
-            joined["terminated"],
-            joined["truncated"],
+            joined["terminated"].astype(np.bool_, copy=False),
+            joined["truncated"].astype(np.bool_, copy=False),
             None if columns.episode is None else _ranked(ids)[joined["episode"]],
             None if columns.time is None else joined["time"],
             (joined["here"], joined["there"]) if columns.next_observation else None,
