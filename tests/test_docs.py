@@ -51,7 +51,7 @@ def test_the_commands_of_the_first_page_run(
     make_small(monkeypatch)
     page = ROOT / "docs/index.md"
     exec(python_blocks(page)[0].replace("range(120)", "range(12)"), {})  # writes log.csv
-    commands = [words for words in hyq_commands(page) if words[0] != "resume"]
+    commands = [words for words in hyq_commands(page) if words[0] not in ("resume", "watch")]
     assert [words[0] for words in commands] == ["data", "train", "evaluate", "report"]
     for words in commands:
         more = ["--episodes", "2"] if words[0] == "evaluate" else []
