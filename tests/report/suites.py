@@ -12,14 +12,18 @@ from hyq.report.records import RunResult
 Row = dict[str, Any]
 MADE = {"command": ["hyq"], "commit": None, "versions": {"hyq": "0.1.0"}, "machine": "x86_64"}
 
+ENDED = {"solved": False, "eval_return": 0.0, "online_steps": 0, "wall_seconds": 1.0}
+"""What every summary has."""
+
 
 def write_run(path: Path, run: RunResult) -> None:
     """Write a run's directory."""
     path.mkdir(parents=True)
     write_json(path / "manifest.json", {"experiment": run.experiment, "spec": run.spec})
-    (path / "records.jsonl").write_text("".join(json.dumps(row) + "\n" for row in run.rows))
+    rows = [{"iteration": number, **row} for number, row in enumerate(run.rows, start=1)]
+    (path / "records.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     if run.summary is not None:
-        write_json(path / "summary.json", run.summary)
+        write_json(path / "summary.json", {**ENDED, **run.summary})
 
 
 def write_suite(
