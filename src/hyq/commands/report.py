@@ -42,7 +42,7 @@ def report(
         paths: Directories of runs, or of whatever holds runs; or that of one suite, finished or
             not.
         figure: Where to draw the curves of runs, curves.png if not given.
-        page: Where to write the page of runs, report.html if not given.
+        page: Where to write the page of runs, report.html beside the figure if not given.
     """
     if not paths:
         raise HyqError("name at least one run's directory, or a suite's")
@@ -52,7 +52,8 @@ def report(
             raise HyqError("a suite is reported on its own: name one directory")
         report_suite(paths[0])
         return
-    figure, page = figure or Path("curves.png"), page or Path("report.html")
+    figure = figure or Path("curves.png")
+    page = page or figure.with_name("report.html")
     for place in (figure, page):
         check_writable(place)
     runs = [RunResult.read(path) for path in find_runs(paths)]
