@@ -264,7 +264,7 @@ def start() -> str:
 
 
 def ablations() -> str:
-    """One setting of `cpu-montezuma` undone at a time, as `hyq report suite` has it."""
+    """One setting of `cpu-montezuma` undone at a time, as `hyq report` has it."""
     suite = json.loads((ROOT / "results/ablations/suite.json").read_text())
     places = [ROOT / "results/ablations/runs" / name for name in suite["runs"]]
     found = [RunResult.read(p) for p in places if (p / "summary.json").exists()]
