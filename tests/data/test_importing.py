@@ -67,5 +67,5 @@ def test_a_folder_that_may_not_be_read_raises(
         raise PermissionError(13, "Permission denied", str(path))
 
     monkeypatch.setattr(Path, "exists", closed)
-    with pytest.raises(HyqError, match="cannot read .*Permission denied"):
+    with pytest.raises(HyqError, match=r"cannot read .*Permission denied"):
         load(tmp_path)
