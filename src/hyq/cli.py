@@ -82,8 +82,9 @@ def main(arguments: list[str] | None = None) -> int:  # noqa: PLR0911 - an endin
             return _no_subcommand(words)
         _parsed(subcommand, words[subcommand.count(" ") + 1 :])()
     except HyqError as error:
-        page = PAGES.get(subcommand or "")
-        return _complain(f"{error} (more: {page})" if page else str(error))
+        text, page = str(error), PAGES.get(subcommand or "")
+        explained = page is None or text.endswith("--help)")  # as it is of options already
+        return _complain(text if explained else f"{text} (more: {page})")
     except KeyboardInterrupt:
         print(
             "hyq: interrupted; 'hyq resume' continues a run from its last checkpoint, and a "

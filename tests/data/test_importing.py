@@ -58,3 +58,14 @@ def test_the_command_writes_what_load_reads_and_training_takes_either(
         load(source, gapz="split")
     with pytest.raises(HyqError, match=r"gaps is 'split' or .* not 'mend'"):
         load(source, gaps="mend")
+
+
+def test_a_folder_that_may_not_be_read_raises(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def closed(path: Path) -> bool:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "exists", closed)
+    with pytest.raises(HyqError, match=r"cannot read .*Permission denied"):
+        load(tmp_path)

@@ -12,6 +12,7 @@ from hyq.core.files import read_json
 from hyq.data.dataset import Dataset
 from hyq.data.importing.assemble import Named, import_tables
 from hyq.data.importing.order import Rules
+from hyq.data.importing.table import reading
 from hyq.data.minari import import_minari, is_minari
 from hyq.experts import montezuma_data
 from hyq.experts.scripted import PROBLEMS, scripted_dataset
@@ -109,11 +110,14 @@ def _named(name: str, seed: int) -> Dataset | None:
     if name in montezuma_data.DATASETS:
         return montezuma_data.load(name)
     path = Path(name)
-    if (path / "manifest.json").exists():
+    with reading(name):  # a folder may be closed to this user
+        is_saved, is_of_minari = (path / "manifest.json").exists(), is_minari(name)
+        is_there = path.exists()
+    if is_saved:
         return Dataset.load(path)
-    if is_minari(name):
+    if is_of_minari:
         return import_minari(name)
-    if not path.exists() and not has_magic(name):
+    if not is_there and not has_magic(name):
         raise HyqError(
             f"no dataset {name!r}: give a directory, files, or one of "
             f"{', '.join(described_names())}"
