@@ -87,7 +87,7 @@ def hold(directory: Path, *, wait: bool) -> int:
 
 @contextlib.contextmanager
 def held(directory: Path) -> Iterator[None]:
-    """Hold a directory that nobody else holds."""
+    """Hold a directory that no other process holds."""
     descriptor = hold(directory, wait=False)
     try:
         yield

@@ -127,7 +127,7 @@ def make_point_maze(maze: str = "umaze", action_repeat: int = 4, **settings: Any
     module = simulator("gymnasium_robotics", ".envs.maze.point_maze")
     cells = [[int(cell) if cell in "01" else cell for cell in row] for row in MAZES[maze]]
     env = module.PointMazeEnv(cells, continuing_task=False, **settings)
-    Path(env.tmp_xml_file_path).unlink(missing_ok=True)  # it has been read, and nobody removes it
+    Path(env.tmp_xml_file_path).unlink(missing_ok=True)  # read already, and left behind
     return SparseTask(env, action_repeat)
 
 
