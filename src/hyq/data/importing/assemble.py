@@ -282,8 +282,9 @@ class _Import:
         parts: list[Array] = []
         rows = 0
         names = [name for part in columns.observation.values() for name in part]
-        for _, _, _, batch in self._rows(names):
-            values = {name: numbers(name, batch[name]) for name in names}
+        for _, before, table, batch in self._rows(names):
+            with located(table, before):
+                values = {name: numbers(name, batch[name]) for name in names}
             flat = np.concatenate(
                 [values[name].reshape(len(batch), -1).astype(np.float32) for name in names], axis=1
             )
