@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from hyq.core.errors import HyqError
 from hyq.core.files import new_directory
-from hyq.core.memory import check_room
+from hyq.core.memory import check_room, return_freed_memory
 from hyq.core.types import Array, BoolArray, IntArray
 from hyq.data.dataset import Dataset, observation_files
 from hyq.data.importing.columns import Columns, find_columns
@@ -205,6 +205,7 @@ class _Import:
         if not found["terminated"]:
             raise HyqError("there are no rows")
         joined = {name: np.concatenate(found.pop(name)) for name in list(found) if found[name]}
+        return_freed_memory()
         if words:
             self._vocabulary[""] = sorted(words)
         return Log(
