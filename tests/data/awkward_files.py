@@ -625,6 +625,13 @@ def column_of_one_file(at_: Path) -> Any:
     return at_
 
 
+@case(raises=r"a.csv row 9: column 'obs_1' holds '0.7x', which is no number")
+def unclear_number(at_: Path) -> Any:
+    found: list[Row] = rows()
+    found[8]["obs_1"] = "0.7x"
+    return write_csv(at_ / "a.csv", found)
+
+
 @case(raises=r"a.csv row 9: column 'terminated' holds maybe, which is neither yes nor no")
 def unclear_flag(at_: Path) -> Any:
     return write_csv(at_ / "a.csv", changed(at(1, 0), terminated="maybe"))

@@ -23,6 +23,12 @@ def keep_freed_memory() -> None:
         library.mallopt(_TRIM_THRESHOLD, 2**30)
 
 
+def return_freed_memory() -> None:
+    """Give back the memory of small arrays that are gone; glibc keeps what lies between others."""
+    if sys.platform == "linux" and hasattr(library := ctypes.CDLL(None), "malloc_trim"):
+        library.malloc_trim(0)
+
+
 def check_room(size: int, what: str, remedy: str) -> None:
     """Raise where `size` bytes would take more than half of the memory that is free."""
     free = _free()

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from hyq.core.errors import HyqError
 from hyq.core.files import new_directory
-from hyq.core.memory import check_room
+from hyq.core.memory import check_room, return_freed_memory
 from hyq.core.types import Array, BoolArray, IntArray
 from hyq.data.dataset import Dataset, observation_files
 from hyq.data.importing.columns import Columns, find_columns
@@ -205,6 +205,7 @@ class _Import:
         if not found["terminated"]:
             raise HyqError("there are no rows")
         joined = {name: np.concatenate(found.pop(name)) for name in list(found) if found[name]}
+        return_freed_memory()
         if words:
             self._vocabulary[""] = sorted(words)
         return Log(
@@ -282,8 +283,9 @@ class _Import:
         parts: list[Array] = []
         rows = 0
         names = [name for part in columns.observation.values() for name in part]
-        for _, _, _, batch in self._rows(names):
-            values = {name: numbers(name, batch[name]) for name in names}
+        for _, before, table, batch in self._rows(names):
+            with located(table, before):
+                values = {name: numbers(name, batch[name]) for name in names}
             flat = np.concatenate(
                 [values[name].reshape(len(batch), -1).astype(np.float32) for name in names], axis=1
             )

@@ -90,7 +90,17 @@ def numbers(name: str, column: pa.Array) -> Array:
         return inner.reshape(len(column), int(sizes[0]) if len(sizes) else 0, *inner.shape[1:])
     if _is_bytes(kind):
         return _images(name, column.to_pylist())
+    if is_text(kind) and len(column):
+        bad = ~np.asarray(pc.match_substring_regex(column, _NUMBER))
+        if not bad.all():  # one value makes text of a whole column
+            row = int(bad.argmax())
+            raise BadRowError(
+                row, f"column {name!r} holds {str(column[row])!r}, which is no number"
+            )
     raise HyqError(f"column {name!r} holds {kind}: give plain numbers")
+
+
+_NUMBER = r"^\s*[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?\s*$"
 
 
 def codes(name: str, column: pa.Array, vocabulary: Sequence[str]) -> Array:
