@@ -646,3 +646,13 @@ def test_observations_may_leave_their_bounds_by_a_quarter_of_the_width(
     else:
         with pytest.raises(HyqError, match="reaches"):
             check_fits(data, *spaces)
+
+
+@pytest.mark.parametrize("keys", [1.5, "x", [["a"]], {"a": 1}, ["a", "b"]])
+def test_keys_that_are_no_names_of_columns_are_damage(tmp_path: Path, keys: Any) -> None:
+    seen = np.zeros((2, 3), np.float32)
+    Dataset.of([Episode(seen, np.zeros(1, int), np.ones(1), True)], {}).save(tmp_path / "data")
+    path = tmp_path / "data" / "manifest.json"
+    write_json(path, {**json.loads(path.read_text()), "observation_keys": keys})
+    with pytest.raises(HyqError):
+        Dataset.load(tmp_path / "data")

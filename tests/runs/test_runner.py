@@ -397,6 +397,23 @@ def test_a_damaged_checkpoint_raises(data: str, tmp_path: Path) -> None:
         list(runner.resume(tmp_path / "run"))
 
 
+def test_moments_of_another_shape_raise(data: str, tmp_path: Path) -> None:
+    """A fused optimiser takes shapes for granted, and would write into memory that is not its."""
+    stopped(data, tmp_path / "run")
+    path = tmp_path / "run" / "checkpoint" / "state.safetensors"
+    whole = load_arrays(path)
+    names = [name for name in whole if ".optimizers." in name]
+    assert {name.rpartition(".")[2] for name in names} == {"exp_avg", "exp_avg_sq", "step"}
+    for name in names:
+        array = whole[name]
+        for other in (array[None], array.astype(np.float64), array.reshape(-1)[:1].reshape(())):
+            if other.shape == array.shape and (other.dtype == array.dtype or array.ndim):
+                continue  # moments are converted, as the type of the weights may be another
+            save_arrays(path, {**whole, name: np.array(other)})
+            with pytest.raises(HyqError, match="is of another configuration"):
+                list(runner.resume(tmp_path / "run"))
+
+
 def test_a_checkpoint_of_another_configuration_raises(data: str, tmp_path: Path) -> None:
     stopped(data, tmp_path / "run")
     path = tmp_path / "run" / "manifest.json"

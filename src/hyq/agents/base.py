@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from hyq.core.errors import HyqError
+from hyq.core.optimizers import load_moments
 from hyq.core.schedules import PiecewiseLinear, schedule
 from hyq.core.seeding import torch_seed
 from hyq.core.trees import Tree, flatten, subtree
@@ -154,14 +155,13 @@ def load_training_state(
     """Undo `training_state`."""
     networks.load_state_dict(subtree("networks", state))
     for name, optimizer in optimizers.items():
-        moments: dict[int, dict[str, Tensor]] = {}
-        for key, tensor in subtree(f"optimizers.{name}", state).items():
-            index, _, part = key.partition(".")
-            moments.setdefault(int(index), {})[part] = tensor
+        moments = subtree(f"optimizers.{name}", state)
         for number, master in enumerate(_masters(networks, optimizer)):
-            master.data.copy_(moments[number].pop(MASTER))
-        groups = optimizer.state_dict()["param_groups"]
-        optimizer.load_state_dict({"state": moments, "param_groups": groups})
+            saved = moments.pop(f"{number}.{MASTER}")
+            if saved.shape != master.shape:
+                raise ValueError(f"a weight has the shape {tuple(saved.shape)}")
+            master.data.copy_(saved)
+        load_moments(optimizer, moments)
 
 
 def _masters(networks: nn.Module, optimizer: torch.optim.Optimizer) -> list[nn.Parameter]:

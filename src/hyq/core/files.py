@@ -55,10 +55,13 @@ def new_directory(path: Path) -> Iterator[Path]:
     with _disk_full_as_error(path, errno.ENOENT):
         path.parent.mkdir(parents=True, exist_ok=True)
         for left in path.parent.glob(f".{glob.escape(path.name)}.*{DRAFT}"):
-            with contextlib.suppress(OSError), held(left):  # what is being filled is held
+            with (
+                contextlib.suppress(OSError),
+                locked_directory(left),
+            ):  # what is being filled is locked
                 shutil.rmtree(left)
         draft = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=DRAFT, dir=path.parent))
-    with _disk_full_as_error(path), held(draft):
+    with _disk_full_as_error(path), locked_directory(draft):
         try:
             yield draft
             draft.chmod(0o755)
@@ -72,7 +75,7 @@ def new_directory(path: Path) -> Iterator[Path]:
             shutil.rmtree(draft, ignore_errors=True)
 
 
-def hold(directory: Path, *, wait: bool) -> int:
+def lock_directory(directory: Path, *, wait: bool) -> int:
     """Lock a directory that is no link, for as long as the descriptor that is returned is open."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
@@ -86,9 +89,9 @@ def hold(directory: Path, *, wait: bool) -> int:
 
 
 @contextlib.contextmanager
-def held(directory: Path) -> Iterator[None]:
-    """Hold a directory that no other process holds."""
-    descriptor = hold(directory, wait=False)
+def locked_directory(directory: Path) -> Iterator[None]:
+    """Lock a directory, or raise where another process has."""
+    descriptor = lock_directory(directory, wait=False)
     try:
         yield
     finally:

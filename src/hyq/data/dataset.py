@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from hyq.core.errors import HyqError
-from hyq.core.files import new_directory
+from hyq.core.files import new_directory, raising_damage
 from hyq.core.types import Array, BoolArray, FloatArray, IntArray, Transitions
 from hyq.data.columns import (
     Column,
@@ -299,11 +299,12 @@ class Dataset:
         """Open a dataset memory-mapped, after checking every file against its hash."""
         directory = Path(path)
         manifest = read_manifest(directory)
-        keys = manifest.get("observation_keys")
-        seen = list(load_columns(directory, observation_files(keys), manifest).values())
-        observation: Observation = seen[0] if keys is None else dict(zip(keys, seen, strict=True))
-        columns: dict[str, Any] = load_columns(directory, COLUMNS, manifest)
-        return cls(observation, **columns, provenance=manifest["provenance"])
+        with raising_damage(directory / "manifest.json"):
+            keys = manifest.get("observation_keys")
+            seen = list(load_columns(directory, observation_files(keys), manifest).values())
+            parts: Observation = seen[0] if keys is None else dict(zip(keys, seen, strict=True))
+            columns: dict[str, Any] = load_columns(directory, COLUMNS, manifest)
+            return cls(parts, **columns, provenance=manifest["provenance"])
 
     def _columns(self) -> dict[str, Column]:
         others = {name: getattr(self, name) for name in COLUMNS}

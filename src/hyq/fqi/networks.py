@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from hyq.core.errors import HyqError
+from hyq.core.optimizers import load_moments
 from hyq.core.seeding import Streams, torch_seed
 from hyq.core.settings import check_choices, check_positive
 from hyq.core.trees import flatten, subtree
@@ -102,12 +103,7 @@ class StepNetworks(nn.Module):
         """Load what `arrays` copied."""
         tensors = {name: torch.tensor(array) for name, array in arrays.items()}
         self.load_state_dict({name: tensors[name] for name in self.state_dict()})
-        moments: dict[int, dict[str, Tensor]] = {}
-        for name, tensor in subtree("optimizer", tensors).items():
-            index, _, part = name.partition(".")
-            moments.setdefault(int(index), {})[part] = tensor
-        groups = self.optimizer.state_dict()["param_groups"]
-        self.optimizer.load_state_dict({"state": moments, "param_groups": groups})
+        load_moments(self.optimizer, subtree("optimizer", tensors))
 
 
 def at_next_step(network: Ensemble, next_observation: Tensor) -> Tensor:

@@ -19,7 +19,7 @@ from typing import Any
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from hyq.core.files import held, hold, write_bytes
+from hyq.core.files import lock_directory, locked_directory, write_bytes
 from hyq.policy import NEXT, WEIGHTS
 from hyq.runs.launch import execute
 from hyq.runs.suites import Run
@@ -99,7 +99,10 @@ class Mailbox:
 def sweep() -> None:
     """Remove what killed workers left behind: a lock ends with its process, however it ends."""
     for path in Path(tempfile.gettempdir()).glob(f"{SCRATCH}*"):
-        with suppress(OSError), held(path):  # in use, another user's, or removed meanwhile
+        with (
+            suppress(OSError),
+            locked_directory(path),
+        ):  # in use, another user's, or removed meanwhile
             shutil.rmtree(path, ignore_errors=True)
 
 
@@ -110,7 +113,7 @@ def scratch_directory() -> Iterator[Path]:
     while True:
         path = Path(tempfile.mkdtemp(prefix=SCRATCH))
         with suppress(FileNotFoundError):  # swept before it was locked
-            descriptor = hold(path, wait=True)
+            descriptor = lock_directory(path, wait=True)
             break
     try:
         yield path
