@@ -1,5 +1,6 @@
 """What the command shows of a suite under way, and what it returns."""
 
+import json
 import sys
 from io import StringIO
 from pathlib import Path
@@ -42,9 +43,12 @@ def test_runs_under_way_are_described_and_ended_ones_are_not(tmp_path: Path) -> 
     for run, done in zip(RUNS, (False, True, False), strict=True):
         place = directory.run_path(run)
         place.mkdir(parents=True)
-        append_line(place / "records.jsonl", '{"online_steps": 1500, "eval_return": 0.25}')
+        write_json(place / "manifest.json", {"experiment": "lock", "spec": {}})
+        row = {"iteration": 1, "online_steps": 1500, "eval_return": 0.25}
+        append_line(place / "records.jsonl", json.dumps(row))
         if done:
-            write_json(place / "summary.json", {"wall_seconds": 1})
+            ended = {"solved": False, "eval_return": 0.25, "online_steps": 1500, "wall_seconds": 1}
+            write_json(place / "summary.json", ended)
     directory.failure_path(RUNS[2]).parent.mkdir()
     directory.failure_path(RUNS[2]).write_text("it broke")
     assert command._under_way(directory, SUITE) == "hyq 1,500 samples, return 0.25"
