@@ -1,6 +1,7 @@
 """Trackers for real: what each stores is read again by its own library."""
 
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -73,7 +74,7 @@ def log_entries(data: bytes, header: int = 7, block: int = 1 << 15) -> Iterator[
 @pytest.mark.filterwarnings("ignore")  # of Weights & Biases about itself
 def test_weights_and_biases_offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     wandb = pytest.importorskip("wandb")
-    from wandb.proto.wandb_internal_pb2 import Record  # noqa: PLC0415
+    record_type: Any = import_module("wandb.proto.wandb_internal_pb2").Record
 
     monkeypatch.setenv("WANDB_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setenv("WANDB_CONFIG_DIR", str(tmp_path / "config"))
@@ -82,7 +83,7 @@ def test_weights_and_biases_offline(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     [stored] = tmp_path.rglob("*.wandb")
     points, steps = [], []
     for data in log_entries(stored.read_bytes()):
-        record = Record.FromString(data)
+        record = record_type.FromString(data)
         if record.WhichOneof("record_type") == "history":
             items = {(i.key or i.nested_key[0]): i.value_json for i in record.history.item}
             points.append(float(items["eval_return"]))
