@@ -263,6 +263,7 @@ def test_a_first_record_without_its_link_is_noticed(tmp_path: Path) -> None:
         ("manifest.json", {"spec": {"horizon": "x"}}),
         ("manifest.json", {"spec": {"algorithm": []}}),
         ("manifest.json", {"spec": None}),
+        ("manifest.json", {"experiment": []}),
     ],
 )
 def test_values_of_other_types_are_damage_under_any_checksum(

@@ -301,9 +301,12 @@ KINDS: dict[str, Callable[[Any], bool]] = {
 
 def check_manifest(path: Path, manifest: Mapping[str, Any]) -> None:
     """Raise where the spec of a run, of this version or an earlier one, has other types."""
-    if manifest.get("experiment") not in SPECS:
+    experiment = manifest.get("experiment")
+    if not isinstance(experiment, str):
+        raise HyqError(f"{path} is damaged: experiment is {experiment!r:.40}")
+    if experiment not in SPECS:
         return
-    kinds = get_type_hints(SPECS[manifest["experiment"]])
+    kinds = get_type_hints(SPECS[experiment])
     try:
         for name, value in manifest["spec"].items():
             # Earlier versions kept an environment's parameters as text.
