@@ -21,7 +21,7 @@ from hyq.report.records import RunResult, SuiteRecords
 from hyq.runs import lock
 from hyq.runs.lock_algorithms import LOCK_ALGORITHMS
 from hyq.runs.lock_spec import ALGORITHMS, USED_BY, LockRun
-from hyq.runs.records import RunDirectory
+from hyq.runs.records import Records, RunDirectory
 
 # Deliberately starved of data, so that it is still learning after several iterations.
 SMALL = LockRun(data="trajectory", horizon=8, offline_samples=160, m_on=1, iterations=4, seed=3)
@@ -245,6 +245,18 @@ def test_damaged_records_are_noticed(tmp_path: Path, damage: Any, finished: bool
         _ = RunDirectory.open(path).rows if finished else list(lock.resume(path))
 
 
+def test_a_record_without_its_evaluation_is_damage(tmp_path: Path) -> None:
+    list(islice(lock.start(SMALL, tmp_path / "run"), 2))
+    records = Records(tmp_path / "run" / "records.jsonl")
+    [first, second], _ = records.read()
+    del first["eval_return"]
+    (tmp_path / "run" / "records.jsonl").unlink()
+    for row in (first, second):
+        records.append(row)
+    with pytest.raises(HyqError, match="it has no eval_return"):
+        list(lock.resume(tmp_path / "run"))
+
+
 def test_a_first_record_without_its_link_is_noticed(tmp_path: Path) -> None:
     list(islice(lock.start(SMALL, tmp_path / "run"), 1))
     records = tmp_path / "run" / "records.jsonl"
@@ -286,7 +298,7 @@ def test_a_suite_s_runs_are_names_of_directories_in_it(tmp_path: Path, runs: Any
 def test_a_record_does_not_read_those_before_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = RunDirectory.create(tmp_path / "run", {"experiment": "lock"})
+    run = RunDirectory.create(tmp_path / "run", {"experiment": "other"})
     run.append({"iteration": 1, "online_steps": 0})
     with monkeypatch.context() as patched:
         patched.setattr("hyq.runs.records.read_bytes", lambda *_: pytest.fail("it was read"))

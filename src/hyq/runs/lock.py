@@ -93,7 +93,7 @@ def _run(
                     "solved": bool(solved),
                     "eval_return": mean_return,
                     "eval_episodes": episodes,
-                    "peak_return": max(row["eval_return"] for row in directory.rows),
+                    "peak_return": max(row["eval_return"] or 0.0 for row in directory.rows),
                     "optimal_return": spec.lock.optimal_return,
                     "online_steps": step.online_steps,
                     "offline_samples": len(dataset),

@@ -165,8 +165,10 @@ class RunDirectory:
         ended = self._summary()
         if ended is not None and ended.get(HEAD, head) != head:
             raise HyqError(f"{self.path / RECORDS} is damaged: its last lines are missing")
+        # On the lock every record has been evaluated.
+        evaluated = ("eval_return",) if self.manifest.get("experiment") == "lock" else ()
         for row in rows:
-            check_kinds(self.path / RECORDS, row, ("iteration", "online_steps"))
+            check_kinds(self.path / RECORDS, row, ("iteration", "online_steps", *evaluated))
         return rows
 
     @cached_property
