@@ -165,8 +165,9 @@ class RunDirectory:
         ended = self._summary()
         if ended is not None and ended.get(HEAD, head) != head:
             raise HyqError(f"{self.path / RECORDS} is damaged: its last lines are missing")
-        # On the lock every record has been evaluated.
-        evaluated = ("eval_return",) if self.manifest.get("experiment") == "lock" else ()
+        # On the lock every record has been evaluated; a run that has not begun has no manifest.
+        on_lock = bool(rows) and self.manifest.get("experiment") == "lock"
+        evaluated = ("eval_return",) if on_lock else ()
         for row in rows:
             check_kinds(self.path / RECORDS, row, ("iteration", "online_steps", *evaluated))
         return rows
