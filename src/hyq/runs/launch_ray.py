@@ -79,7 +79,7 @@ class Mailbox:
         last = {name for name in files if name.endswith(POSTED_LAST)}
         for name in weights:  # as when a policy is saved, which is whole at any moment
             self._write(self._next(name), files[name])
-        for name in files.keys() - weights - last:
+        for name in sorted(files.keys() - weights - last):  # manifests before records
             self._write(self._path / name, files[name])
         for name in weights:
             self._next(name).replace(self._path / name)
