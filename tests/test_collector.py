@@ -649,6 +649,8 @@ def test_an_evaluation_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_counts_become_boxes_of_what_they_count() -> None:
+    bits = Preprocessing(PreprocessingConfig(), gym.spaces.MultiBinary((2, 3))).space
+    assert bits == gym.spaces.Box(0, 1, (2, 3), np.int8)
     space = gym.spaces.MultiDiscrete([3, 5], start=[1, 10])
     found = module.Preprocessing(PreprocessingConfig(), space).space
     assert isinstance(found, gym.spaces.Box)

@@ -581,6 +581,21 @@ def test_priorities_follow_the_errors_where_there_are_any(algorithm: str) -> Non
     assert all(s is None or (s.exponent == 0) == (algorithm in uniform) for s in sources)
 
 
+@pytest.mark.parametrize("algorithm", EVERY)
+def test_what_plays_is_what_is_saved(algorithm: str) -> None:
+    trainer = made(algorithm)
+    list(trainer.run())
+    played = trainer.actor(np.random.default_rng(0))(STATES)
+    with torch.no_grad():
+        outputs = trainer.policy_network().eval()(torch.from_numpy(STATES))
+        value = trainer.agent.value(torch.from_numpy(STATES))
+    saved = outputs.argmax(-1) if algorithm in DISCRETE else outputs
+    np.testing.assert_array_equal(played, saved)
+    assert value.shape == (4,)
+    if algorithm == "bc":
+        torch.testing.assert_close(value, outputs.softmax(-1).max(-1).values)
+
+
 def test_reports_come_at_their_period_and_at_the_end() -> None:
     reports = list(made("hyq").run())
     assert [report.number for report in reports] == list(range(1, len(reports) + 1))
@@ -867,6 +882,35 @@ def test_a_setting_changes_what_happens(name: str) -> None:
 
 
 @pytest.mark.parametrize("algorithm", EVERY)
+def test_no_setting_without_effect_can_be_given(algorithm: str) -> None:
+    name, kind = named(algorithm)
+    discrete, clones = kind == "discrete", name == "bc"
+    acts = name in ("hyq", "hyq+cql", "dqn", "dqfd") if discrete else name not in OFFLINE_ONLY
+    hybrid = acts and name not in ("dqn", "sac")
+    expected = {
+        "online_steps": acts,
+        "updates": not acts,
+        "pretraining": hybrid,
+        "beta": hybrid and name != "ddpgfd",  # priorities decide there
+        "n_step_offline": (hybrid or not acts) and not clones,
+        "gamma": not clones,
+        "reward": not clones,
+        "epsilon": acts and discrete,
+        "action_noise": acts and not discrete,
+        "dueling": discrete,
+        "precision": discrete,
+        "standardise_pixels": True,
+        "adam_epsilon": True,
+        "frame_stack": True,
+        "batch_size": True,
+    }
+    assert {setting: setting in groups_of(algorithm) for setting in expected} == expected
+
+
+OFFLINE_ONLY = ("cql", "iql", "bc", "td3bc")
+
+
+@pytest.mark.parametrize("algorithm", EVERY)
 def test_settings_decode_or_raise(algorithm: str) -> None:
     groups, usual = groups_of(algorithm), configured(algorithm).encoded()
     assert usual.keys() == groups.keys()
@@ -1070,6 +1114,8 @@ def test_parts_that_do_not_fit_raise_before_any_step() -> None:
         with pytest.raises(HyqError, match="rnd has its own networks and loss"):
             check_parts(about("rnd"), envs(Chain, 1), None, custom)
     check_parts(about("rnd"), envs(Chain, 1), None, Custom())
+    with pytest.raises(HyqError, match="does not use offline data"):
+        check_parts(about("rnd"), envs(Chain, 1), DATA, Custom())
     with pytest.raises(HyqError, match="must return a tensor"):
         made("hyq", network=lambda *_: nn.Linear(5, 3))
     with pytest.raises(HyqError, match="no parameters to learn"):

@@ -239,7 +239,7 @@ def test_targets_are_the_minimum_of_a_random_pair_with_or_without_entropy() -> N
 
 @pytest.mark.parametrize("algorithm", ["awac", "td3bc", "ddpgfd"])
 def test_the_targets_of_relatives_are_those_of_their_papers(algorithm: str) -> None:
-    weights = {"awac": {}, "td3bc": {"target_noise": 0.3, "target_noise_limit": 0.25}}
+    weights = {"awac": {}, "td3bc": {"target_noise": 3.0, "target_noise_limit": 1.5}}
     settings: dict[str, Any] = weights.get(algorithm, {"n_step_weight": 0.4})
     agent, batch = batch_of(f"continuous/{algorithm}", critics=3, target_critics=3, **settings)
     assert batch.noise is not None
@@ -249,7 +249,8 @@ def test_the_targets_of_relatives_are_those_of_their_papers(algorithm: str) -> N
     if algorithm == "awac":
         action = policy.sample_from(noise)[0]
     if algorithm == "td3bc":
-        action = (action + (0.3 * noise).clamp(-0.25, 0.25)).clamp(-1, 1)
+        action = (action + (3 * noise).clamp(-1.5, 1.5)).clamp(-1, 1)
+        assert {-1.0, 1.0} <= set(action.flatten().tolist())
     single = replace(batch, reward=batch.reward + 0.5, discount=batch.discount / 2)
     object.__setattr__(batch, "one_step", single)
     v, q = (
@@ -315,6 +316,17 @@ def test_the_penalty_is_that_of_a_naive_twin(calibrated: bool) -> None:
         expected = 2.0 * penalty.mean() if batch.offline[row] else 0.0
         expected = torch.as_tensor(expected).item()
         assert (loss[row] - plain[row]).item() == pytest.approx(expected, abs=1e-9)
+
+
+def test_calibration_discounts_returns_as_learning_begins() -> None:
+    trainer = made("continuous/calql", gamma="0:0.5, 60:0.9")
+    assert trainer.sampler.offline is not None
+    buffer, slot = trainer.sampler.offline.buffer, 0
+    for episode in STEERED_DATA:
+        steps = len(episode.action)
+        expected = 0.5 ** (steps - 1.0) if episode.terminated else -math.inf  # one at the end
+        assert buffer.return_to_go(np.array([slot]))[0] == np.float32(expected)
+        slot += steps + 1
 
 
 def test_the_policies_that_imitate_weigh_what_they_imitate() -> None:
