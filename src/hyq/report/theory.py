@@ -267,7 +267,7 @@ def sample_curves(rows: list[Row]) -> list[Curve]:
 
 def comparator_panel(rows: list[Row]) -> Panel:
     """Show what was learned against the value of the policy that the data covers."""
-    curves = []
+    curves: list[Curve | Level] = []
     for problem, color in COLORS.items():
         for covered, marker in ((False, "o"), (True, "x")):
             points = select(rows, "comparators", problem=problem, optimal_covered=covered)
@@ -277,5 +277,6 @@ def comparator_panel(rows: list[Row]) -> Panel:
             if x:
                 curves.append(Curve(name, x, y, color=color, marker=marker, kind="points"))
     curves.append(_curve("as good as covered", [0, 1], [0, 1], "#888888", "", DOTTED))
+    curves.append(Level(1.0, dashes=""))
     x_label, y_label = "value of the covered policy / optimum", "value learned / optimum"
-    return Panel("any covered policy", curves, [Level(1.0, dashes="")], x_label, y_label)
+    return Panel("any covered policy", curves, x_label, y_label)
