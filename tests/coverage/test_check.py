@@ -25,14 +25,13 @@ from hyq.data.steps import StepView
 from hyq.envs.batched import BatchedEnv
 from hyq.envs.combination_lock import CombinationLockVector, LockSpec
 from hyq.envs.tabular import make_tabular_vector
-from hyq.experts.lock import lock_dataset, lock_provenance
+from hyq.experts.lock import lock_dataset, lock_provenance, optimal_policy
 from hyq.fqi.block import BlockFunction
 from hyq.fqi.classes import DiscreteValueFunction, GreedyPolicy, ValueFunction
 from hyq.fqi.linear import LinearFunction
 from hyq.fqi.mlp import MLPFunction
 from hyq.fqi.rollout import lockstep
 from hyq.fqi.tabular import TabularFunction
-from hyq.runs.lock_coverage import optimal_policy
 from hyq.theory.transfer import tabular_transfer
 from tests.coverage.test_cells import mixture, roaming
 from tests.fqi.continuous_actions import ConvexLinearFunction, Polytope

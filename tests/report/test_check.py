@@ -16,9 +16,8 @@ from hyq.coverage.check import check_all
 from hyq.coverage.policy import save_policy
 from hyq.data.dataset import Dataset, Episode
 from hyq.envs.combination_lock import LockSpec
-from hyq.experts.lock import lock_dataset
+from hyq.experts.lock import lock_dataset, optimal_policy
 from hyq.report.check import check_panels, ranges_table
-from hyq.runs import lock_coverage
 from hyq.runs.video import Environment, play
 from tests.coverage.test_cells import driving, mixture
 from tests.policies import constant_policy
@@ -31,7 +30,7 @@ def lock(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("lock")
     spec = LockSpec(horizon=6)
     lock_dataset(spec, "trajectory", 6000).save(root / "data")
-    save_policy(root / "policy", lock_coverage.optimal_policy(spec))
+    save_policy(root / "policy", optimal_policy(spec))
     return root
 
 

@@ -104,7 +104,7 @@ def test_names_stand_apart_and_within() -> None:
 
 def test_every_line_is_named_beside_it() -> None:
     x, y = np.arange(3.0), np.arange(3.0)
-    panel = Panel("$first$", [Curve("a", x, y), Curve("", x, y)], [Level(2.0, "offline")])
+    panel = Panel("$first$", [Curve("a", x, y), Curve("", x, y), Level(2.0, "offline")])
     figure = draw_panels(
         [panel, Panel("second", [Curve("b", x, y)]), Panel("third", [])], columns=2
     )
@@ -126,7 +126,7 @@ def test_a_logarithmic_axis_has_a_place_for_what_was_before_the_first_step() -> 
 
 def test_what_a_script_draws_is_plain_numbers() -> None:
     levels = [level("b", [1.0, 2.0, 3.0]), Level(4.0, "mark")]
-    found = content([Panel("t", [curve(([1], [2], False))], levels)])
+    found = content([Panel("t", [curve(([1], [2], False)), *levels])])
     (panel,) = found["panels"]
     assert json.loads(json.dumps(found, allow_nan=False)) == found
     assert [one.get("level") for one in panel["series"]] == [None, 2.0, 4.0]

@@ -8,9 +8,9 @@ import pytest
 
 from hyq.cli import main
 from hyq.core.files import write_json
+from hyq.report.lines import Line
 from hyq.report.montezuma import cells, conclusion, learning_panels, reached, read_lines, speed
 from hyq.report.records import RunResult, SuiteRecords
-from hyq.report.suite import Line
 from hyq.runs.montezuma_suite import DATASETS, read_datasets, video_place
 from tests.report.suites import Page, Row, write_suite
 from tests.runs.test_video import expert_video

@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from hyq.cli import main
-from hyq.report.compare import compared, groups_of, run_panels
+from hyq.report.compare import compared, compared_lines, run_panels
 from hyq.report.plot import draw_panels, write_figure
 from hyq.report.records import RunResult
 from hyq.report.tables import run_table
@@ -124,8 +124,8 @@ def test_two_seeds_are_drawn_as_they_are_and_three_are_summed_up() -> None:
 def test_runs_that_differ_in_a_setting_are_not_taken_for_seeds_of_one() -> None:
     runs = [deep(seed, [1.0, 2.0], gamma=gamma) for gamma in (0.9, 0.99) for seed in (1, 2)]
     runs += [deep(3, [5.0, 6.0], gamma=0.9), deep(1, [0.0, 0.0], gamma=0.9, data="log.csv")]
-    (groups,) = groups_of(runs).values()
-    assert {group.name: len(group.runs) for group in groups} == {
+    (groups,) = compared_lines(runs).values()
+    assert {group.label: len(group.runs) for group in groups} == {
         "Hy-Q, no data": 3,
         "Hy-Q, no data, gamma 0.99": 2,
         "Hy-Q, log.csv": 1,

@@ -23,9 +23,9 @@ from hyq.report.records import RunResult, SuiteRecords, add_success
 from hyq.report.stats import interquartile_mean
 from hyq.report.suite import (
     SuiteResult,
-    group_runs,
     overall_table,
     report_suite,
+    suite_lines,
     suite_panels,
     suite_table,
 )
@@ -75,12 +75,8 @@ def report(path: Path) -> Path:
     return path / "report.html"
 
 
-def rng() -> np.random.Generator:
-    return np.random.default_rng(0)
-
-
 def chart(result: SuiteResult) -> dict[str, Any]:
-    return content(suite_panels(result, rng()), result.shares_scale)
+    return content(suite_panels(result), result.shares_scale)
 
 
 def test_runs_are_grouped_into_algorithms_and_settings(suite: Path) -> None:
@@ -106,20 +102,18 @@ def test_the_conclusion_names_the_best(suite: Path) -> None:
     assert any(one.startswith("Fewer than 3 seeds have ended: Hy-Q on optimal") for one in rest)
     unsolved = [lock("online-only"), lock("offline-fqi")]
     records = SuiteRecords(suite, {"runs": ["bc-occupancy-s1"]}, unsolved, {})
-    said, *rest = SuiteResult(records, tuple(group_runs(unsolved))).conclusion()
+    said, *rest = SuiteResult(records, tuple(suite_lines(unsolved))).conclusion()
     assert "no run solved it, and FQI, offline only has the highest return, 0.3" in said
     assert "Nothing is recorded yet of BC." in rest
     both = [lock(), lock("online-only")]
     both[1].rows[2]["eval_return"] = 1.0
     both[1] = replace(both[1], summary={**(both[1].summary or {}), "solved": True})
-    _, also, *_ = SuiteResult(replace(records, runs=both), tuple(group_runs(both))).conclusion()
+    _, also, *_ = SuiteResult(replace(records, runs=both), tuple(suite_lines(both))).conclusion()
     assert also.startswith("Also solved: on optimal occupancy data Hy-Q, online only 1 of 1, after")
 
 
 def test_the_table_says_what_the_records_say(suite: Path) -> None:
-    rows = {
-        tuple(row[:2]): tuple(row[2:]) for row in suite_table(SuiteResult.read(suite), rng()).rows
-    }
+    rows = {tuple(row[:2]): tuple(row[2:]) for row in suite_table(SuiteResult.read(suite)).rows}
     assert rows["occupancy", "Hy-Q"] == ("2/2", "300", "1.000", "-", "3")
     assert rows["occupancy", "Hy-Q, online only"] == ("0/1", "> 300", "0.300", "-", "3")
     assert rows["occupancy", "FQI, offline only"] == ("0/1", "-", "0.300", "-", "3")
@@ -127,8 +121,9 @@ def test_the_table_says_what_the_records_say(suite: Path) -> None:
 
 def test_an_interval_takes_three_seeds() -> None:
     for seeds, interval in ((1, "-"), (2, "-"), (3, "1.000 to 1.000")):
-        (line,) = group_runs([lock(seed=seed) for seed in range(seeds)])
-        assert line.cells(rng())[5] == interval
+        (line,) = suite_lines([lock(seed=seed) for seed in range(seeds)])
+        shown = "-" if line.interval is None else "{:.3f} to {:.3f}".format(*line.interval)
+        assert shown == interval
 
 
 def deep(env: str, data: str, value: float, algorithm: str = "hyq") -> RunResult:
@@ -145,7 +140,7 @@ def test_panels_stand_in_the_suites_order_and_share_the_scale_of_one_environment
             deep(env, f"maze/{quality}", 1.0)
             for env, quality in zip(environments, qualities, strict=True)
         ]
-        return chart(SuiteResult(SuiteRecords(Path(), {}, runs, {}), tuple(group_runs(runs))))
+        return chart(SuiteResult(SuiteRecords(Path(), {}, runs, {}), tuple(suite_lines(runs))))
 
     titles = [panel["title"] for panel in drawn("A", "A", "A")["panels"]]
     assert titles == ["maze/easy", "maze/medium", "maze/hard"]
@@ -156,7 +151,7 @@ def test_panels_stand_in_the_suites_order_and_share_the_scale_of_one_environment
 def test_deep_runs_have_a_panel_a_problem_and_levels_for_offline_algorithms() -> None:
     runs = [deep("A", "maze/half", 1.0), deep("A", "maze/half", 0.5, "bc")]
     runs += [deep("A", "maze/expert", 0.7), deep("A", "maze/half", 0.2, "cql")]
-    result = SuiteResult(SuiteRecords(Path(), {}, runs, {}), tuple(group_runs(runs)))
+    result = SuiteResult(SuiteRecords(Path(), {}, runs, {}), tuple(suite_lines(runs)))
     (panel,) = chart(result)["panels"]
     assert panel["title"] == "maze"
     series = {one["label"]: one for one in panel["series"]}
@@ -190,12 +185,12 @@ def test_sparse_tasks_are_compared_by_their_success_rate(tmp_path: Path) -> None
     runs.append(replace(under_way, rows=under_way.rows[:1], summary=None))
     path = write_suite(tmp_path / "suite", runs)
     result = SuiteResult.read(path)
-    rows = {row[:2]: row[2:] for row in suite_table(result, rng()).rows}
+    rows = {row[:2]: row[2:] for row in suite_table(result).rows}
     push = interquartile_mean(np.array([1.0, 1.0, 0.75]))
     assert rows["push", "Hy-SAC"][:3] == ("3", f"{push:.3f}", "0.750 to 1.000")
     assert rows["push", "IQL"][:3] == ("3", "0.250", "0.250 to 0.250")
     assert rows["push", "Hy-SAC, random80 data"][:3] == ("1", "0.500", "-")
-    overall = overall_table(result, rng())
+    overall = overall_table(result)
     assert overall is not None
     hybrid, iql, _ = overall.rows
     assert hybrid[:4] == ("Hy-SAC", "2", "6", "1.000")
@@ -204,7 +199,7 @@ def test_sparse_tasks_are_compared_by_their_success_rate(tmp_path: Path) -> None
     said = result.conclusion()[0]
     assert "over the 2 tasks (interquartile mean): Hy-SAC 1.00, IQL 0.25; highest: " in said
 
-    left, _ = suite_panels(result, rng())
+    left, _ = suite_panels(result)
     assert (left.y_label, left.x_label) == ("success rate", "online steps")
     assert left.said.startswith("median of 3 to 4 seeds, as named, 20th to 80th percentile")
     (one,) = (one for one in left.levels if one.label == "IQL")
@@ -249,19 +244,19 @@ def test_a_suite_under_way_is_reported(tmp_path: Path, known: int) -> None:
     assert result.records.missing == 1
     (line,) = result.lines
     assert (len(line.runs), len(line.finished)) == (2, 1)
-    curve = line.drawn(rng())
+    curve = line.drawn()
     assert isinstance(curve, Curve)
     assert curve.seeds == 1 + known
     assert [len(x) for x, _ in curve.others] == [1] * known
 
 
 def test_an_algorithm_that_no_label_knows_comes_last() -> None:
-    lines = group_runs([lock("mine"), lock()])
+    lines = suite_lines([lock("mine"), lock()])
     assert [line.label for line in lines] == ["Hy-Q", "mine"]
 
 
 def test_the_figure_has_a_panel_a_dataset_and_dashed_levels(suite: Path) -> None:
-    panels = suite_panels(SuiteResult.read(suite), rng())
+    panels = suite_panels(SuiteResult.read(suite))
     left, right = draw_panels(panels).axes
     assert (left.get_title("left"), right.get_title("left")) == (
         "optimal occupancy data",
@@ -276,7 +271,7 @@ def test_the_figure_has_a_panel_a_dataset_and_dashed_levels(suite: Path) -> None
 def test_variants_of_one_algorithm_are_told_apart_by_their_settings() -> None:
     runs = [lock(seed=seed) for seed in range(3)]
     runs[1].spec["settings"]["m_on"] = 7
-    assert [line.label for line in group_runs(runs)] == ["Hy-Q", "Hy-Q, m on 7"]
+    assert [line.label for line in suite_lines(runs)] == ["Hy-Q", "Hy-Q, m on 7"]
 
 
 @pytest.fixture(scope="module")

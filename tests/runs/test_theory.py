@@ -10,9 +10,9 @@ import pytest
 
 from hyq.coverage.steps import played_by_step
 from hyq.envs.combination_lock import CombinationLockVector, LockSpec
+from hyq.experts.lock import optimal_policy
 from hyq.fqi.classes import GreedyPolicy
 from hyq.runs import theory
-from hyq.runs.lock_coverage import optimal_policy
 from hyq.runs.theory import (
     BoxClass,
     Case,

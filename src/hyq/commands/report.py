@@ -11,10 +11,10 @@ from hyq.core.errors import HyqError
 from hyq.core.files import check_writable
 from hyq.core.settings import check_idle
 from hyq.core.terminal import Terminal, progress_bar
-from hyq.report.ablations import report_ablations, report_datasets
+from hyq.report.ablations import report_ablations, report_datasets, report_tuning
 from hyq.report.compare import compare_sections, compared, run_panels
 from hyq.report.html import write_page
-from hyq.report.montezuma import report_montezuma, report_tuning
+from hyq.report.montezuma import report_montezuma
 from hyq.report.plot import draw_panels, write_figure
 from hyq.report.records import RunResult, find_runs
 from hyq.report.start import report_start

@@ -10,7 +10,7 @@ import tyro
 
 from hyq.algorithms import ALGORITHMS
 from hyq.commands.report import report
-from hyq.commands.watch import check_tensorboard, watch, watch_deep
+from hyq.commands.watch import watch, watch_deep
 from hyq.core.actions import ActionKind, action_kind
 from hyq.core.errors import HyqError
 from hyq.core.files import read_json
@@ -24,7 +24,9 @@ from hyq.runs.longer import lengthen
 from hyq.runs.named_data import load
 from hyq.runs.records import RunDirectory
 from hyq.runs.spec import RunSpec
+from hyq.trackers import TensorBoard, check_installed
 
+EVENTS = "tensorboard"
 console = Terminal()
 
 
@@ -65,7 +67,7 @@ def train(words: list[str]) -> Callable[..., None]:
             checkpoint_minutes: Time between two checkpoints.
         """
         if tensorboard:
-            check_tensorboard()
+            check_installed("tensorboard", "tensorboard")
         if run.env is None:  # the default is not 0, so only the words tell a given one
             episodes = _option(words, "evaluation-episodes")
             episodes = None if episodes == "0" else episodes
@@ -77,7 +79,7 @@ def train(words: list[str]) -> Callable[..., None]:
         progress = runner.start(
             spec, out, keep_checkpoint=keep_checkpoint, checkpoint_seconds=60 * checkpoint_minutes
         )
-        watch_deep(progress, spec, console, out / "tensorboard" if tensorboard else None)
+        watch_deep(progress, spec, console, TensorBoard(out / EVENTS) if tensorboard else None)
         _report(out)
 
     return command
@@ -141,9 +143,9 @@ def resume(
         out = into
     manifest = RunDirectory.open(out).manifest
     if manifest["experiment"] == "train":
-        events = out / "tensorboard"
-        progress, spec = runner.resume(out, trust=trust), RunSpec.decoded(manifest["spec"])
-        watch_deep(progress, spec, console, events if events.exists() else None)
+        tracker = TensorBoard(out / EVENTS) if (out / EVENTS).exists() else None
+        spec = RunSpec.decoded(manifest["spec"])
+        watch_deep(runner.resume(out, trust=trust), spec, console, tracker)
     elif manifest["experiment"] == "lock":
         watch(lock.resume(out), console)
     else:
@@ -154,8 +156,7 @@ def resume(
 def algorithms() -> None:
     """List the algorithms: those for the lock, and those for any environment."""
     console.print("hyq run lock --algorithm ...")
-    for name, build in LOCK_ALGORITHMS.items():
-        summary = (build.__doc__ or "").partition("\n")[0]
+    for name, (_, summary) in LOCK_ALGORITHMS.items():
         console.print(f"  {name:<14} {summary}")
     for kind, known in ALGORITHMS.items():
         console.print(f"hyq train --algorithm ..., where actions are {kind}")

@@ -79,8 +79,8 @@ class Panel:
     """One pair of axes."""
 
     title: str
-    curves: Sequence[Curve]
-    levels: Sequence[Level] = ()
+    drawn: Sequence[Curve | Level]
+    """All that a reader can ask for."""
     x_label: str = "online steps"
     y_label: str = ""
     x_range: tuple[float, float] | None = None
@@ -96,9 +96,14 @@ class Panel:
         return [one for one in self.drawn if one.shown]
 
     @property
-    def drawn(self) -> list[Curve | Level]:
-        """All that a reader can ask for."""
-        return [*self.curves, *self.levels]
+    def curves(self) -> list[Curve]:
+        """What is drawn of it that is no level."""
+        return [one for one in self.drawn if isinstance(one, Curve)]
+
+    @property
+    def levels(self) -> list[Level]:
+        """The horizontal lines."""
+        return [one for one in self.drawn if isinstance(one, Level)]
 
     @property
     def said(self) -> str:

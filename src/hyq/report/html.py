@@ -70,7 +70,6 @@ class Section:
     lead: Sequence[str] = ()
     """Sentences that are its conclusion."""
     findings: Sequence[Any] = ()
-    text: str = ""
     panels: Sequence[Panel] = ()
     share_y: bool = False
     table: TextTable | None = None

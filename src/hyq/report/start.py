@@ -6,9 +6,10 @@ from pathlib import Path
 import numpy as np
 from rich.console import Console
 
-from hyq.report.figures import Curve, Level, Panel, level, run_points, summed
+from hyq.report.figures import Panel
 from hyq.report.html import publish
-from hyq.report.records import RunResult, SuiteRecords, algorithm_color, grouped
+from hyq.report.lines import EVALUATED, Line, line_panel
+from hyq.report.records import RunResult, SuiteRecords, grouped
 from hyq.report.tables import TextTable, number
 
 NAMES = {
@@ -21,21 +22,15 @@ NOTE = "The line is the median over seeds, the band the 20th to the 80th percent
 
 def start_panel(runs: Sequence[RunResult]) -> Panel:
     """Draw returns against live steps; logs alone, which take none, are a level."""
-    by_algorithm = grouped(runs, lambda run: str(run.setting("algorithm")))
-    drawn: list[Curve | Level] = []
-    for name, label in NAMES.items():
-        points = [run_points(run, "eval_return") for run in by_algorithm.get(name, [])]
-        ended, color = [y[-1] for (x, y), _ in points if len(x)], algorithm_color(name)
-        if ended and max(x[-1] for (x, _), _ in points if len(x)) == 0:
-            drawn.append(level(label, ended, color=color))
-        elif ended:
-            drawn.append(summed(label, points, color=color))
-    thresholds = {run.setting("threshold") for run in runs} - {None}
-    drawn += [Level(value, f"solved: {value:g}") for value in sorted(thresholds)]
-    curves = [one for one in drawn if isinstance(one, Curve)]
-    levels = [one for one in drawn if isinstance(one, Level)]
+    of = grouped(runs, lambda run: str(run.setting("algorithm")))
+    lines = [
+        Line(label, "", name, True, tuple(of[name]), EVALUATED)
+        for name, label in NAMES.items()
+        if name in of
+    ]
     environments = ", ".join({run.environment for run in runs})
-    return Panel(environments, curves, levels, "live steps", "return of the policy")
+    drawn = [line.drawn() for line in lines]
+    return line_panel(environments, drawn, runs, x_label="live steps", y_label=EVALUATED.label)
 
 
 def start_table(runs: Sequence[RunResult]) -> TextTable:

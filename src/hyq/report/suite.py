@@ -4,45 +4,34 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain, cycle
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
 import numpy as np
 from rich.console import Console
 
 from hyq.core.errors import HyqError
-from hyq.core.seeding import Streams
 from hyq.core.types import FloatArray
 from hyq.experts.lock import LockData
-from hyq.report.figures import (
-    DASHED,
-    DASHES,
-    FEWEST_FOR_BAND,
-    Curve,
-    Level,
-    Panel,
-    level,
-    run_points,
-    summed,
-)
+from hyq.report.figures import DASHES, FEWEST_FOR_BAND, Panel
 from hyq.report.html import Section, note, publish
-from hyq.report.records import (
-    ALGORITHMS,
-    RunResult,
-    SuiteRecords,
-    algorithm_color,
-    algorithm_name,
-    differences,
-    grouped,
-    in_words,
-    is_offline,
+from hyq.report.lines import (
+    FEWEST_FOR_INTERVAL,
+    LOCK_RETURN,
+    RETURN,
+    SUCCESS,
+    Line,
+    Measure,
+    Place,
+    group_runs,
+    has_values,
+    interval_of,
+    line_panel,
+    listed,
 )
-from hyq.report.stats import StepsToSolve, bootstrap_interval, interquartile_mean
+from hyq.report.records import RunResult, SuiteRecords, algorithm_color, grouped, is_offline
+from hyq.report.stats import interquartile_mean
 from hyq.report.tables import TextTable, number
 
-PEAK_ALGORITHMS = ("cql",)
-"""Algorithms evaluated by the best point of their curve, as the paper evaluates CQL."""
-FEWEST_FOR_INTERVAL = 3
-"""Seeds below which resampling them says nothing about how far others would differ."""
 COLUMNS = ("setting", "algorithm", "solved", "steps to solve", "return", "95% interval", "sec")
 SUCCESS_COLUMNS = ("setting", "algorithm", "seeds", "success", "95% interval", "return", "sec")
 OVERALL_COLUMNS = ("algorithm", "tasks", "runs", "success", "95% interval", "mean", "lowest task")
@@ -54,106 +43,6 @@ DIAGNOSTICS = (
 RECORDS_SHOWN = 8
 ABLATION_COLORS = ("#0a9396", "#7f4f24", "#023e8a", "#c51bc5", "#6b7000")
 """Ablations of one algorithm differ by these and by dashes, cycled through separately."""
-
-
-@dataclass(frozen=True)
-class Measure:
-    """What a suite's runs are compared by."""
-
-    column: str
-    """Of the records."""
-    label: str
-    range: tuple[float, float] | None = None
-    """Where it has bounds."""
-    log_x: int = 10
-    """Base of the logarithm of online steps that it is drawn against."""
-
-
-RETURN = Measure("eval_return", "return of the policy")
-LOCK_RETURN = Measure("eval_return", "return of the policy", (0, 1))
-SUCCESS = Measure("success", "success rate", (0, 1), log_x=0)
-"""Share of evaluation episodes that succeed, where a return says so; its budget is a task's own."""
-
-
-def measure_of(runs: Sequence[RunResult]) -> Measure:
-    """Choose the success rate where all runs have it."""
-    if runs[0].on_lock:
-        return LOCK_RETURN
-    begun = [run for run in runs if run.rows]
-    return SUCCESS if begun and all(run.points("success")[0] for run in begun) else RETURN
-
-
-@dataclass(frozen=True)
-class Line:
-    """The seeds of one algorithm in one setting."""
-
-    label: str
-    panel: str
-    algorithm: str
-    is_main: bool
-    """One of the paper's algorithms in the paper's setting, rather than an ablation."""
-    runs: tuple[RunResult, ...]
-    measure: Measure = RETURN
-
-    @property
-    def finished(self) -> list[dict[str, Any]]:
-        """The summaries of the runs that ended."""
-        return [run.summary for run in self.runs if run.summary is not None]
-
-    @property
-    def scores(self) -> list[float]:
-        """One value a seed that ended: the last, or the peak where that is the custom."""
-        if self.measure is SUCCESS:
-            ended = (run for run in self.runs if run.summary is not None)
-            return [run.points("success")[1][-1] for run in ended]
-        key = "peak_return" if self.algorithm in PEAK_ALGORITHMS else "eval_return"
-        return [summary[key] for summary in self.finished]
-
-    @property
-    def mean(self) -> float:
-        """The interquartile mean of the scores."""
-        return interquartile_mean(np.array(self.scores))
-
-    @property
-    def steps_to_solve(self) -> StepsToSolve:
-        """Online steps until solved."""
-        ends = [(one.get("solved_at"), one["online_steps"]) for one in self.finished]
-        steps = [end if solved_at is None else solved_at for solved_at, end in ends]
-        return StepsToSolve.of(steps, [one["solved"] for one in self.finished])
-
-    def reached(self, said: str = "") -> str:
-        """Say how many runs solved the problem, and after how many steps."""
-        solve = self.steps_to_solve
-        after = "" if is_offline(self.algorithm) else f", after {solve} online steps (median)"
-        return f"{self.label}{said} {solve.solved} of {solve.runs}{after}"
-
-    def interval(self, rng: np.random.Generator) -> tuple[float, float] | None:
-        """Return where the mean of other seeds would lie; of few seeds nothing is known."""
-        if len(self.scores) < FEWEST_FOR_INTERVAL:
-            return None
-        return bootstrap_interval([self.scores], rng)
-
-    def drawn(self, rng: np.random.Generator, **look: Any) -> Curve | Level | None:
-        """Return its learning curve, or its level where it never acts."""
-        look = {"color": algorithm_color(self.algorithm), "shown": self.is_main, **look}
-        if not is_offline(self.algorithm):
-            interval = self.interval(rng) if self.measure is SUCCESS else None
-            points = [run_points(run, self.measure.column) for run in self.runs]
-            return summed(self.label, points, interval=interval, **look)
-        return level(self.label, self.scores, **{"dashes": DASHED, **look}) if self.scores else None
-
-    def cells(self, rng: np.random.Generator) -> tuple[str, ...]:
-        """Return the line's row of the table."""
-        shown = "{:.3f}".format if self.measure.range else number
-        solve, bounds = self.steps_to_solve, self.interval(rng)
-        interval = "-" if bounds is None else " to ".join(map(shown, bounds))
-        name, score = (self.panel, self.label), (shown(self.mean), interval)
-        seconds = f"{np.median([summary['wall_seconds'] for summary in self.finished]):,.0f}"
-        if self.measure is SUCCESS:
-            returns = np.array([summary["eval_return"] for summary in self.finished])
-            return *name, str(solve.runs), *score, number(interquartile_mean(returns)), seconds
-        steps = "-" if is_offline(self.algorithm) else str(solve)
-        return *name, f"{solve.solved}/{solve.runs}", steps, *score, seconds
 
 
 @dataclass(frozen=True)
@@ -169,7 +58,7 @@ class SuiteResult:
         records = SuiteRecords.read(path)
         if all(run.summary is None for run in records.runs):
             raise HyqError(f"{path} has no finished run to report yet")
-        return cls(records, tuple(group_runs(records.runs)))
+        return cls(records, tuple(suite_lines(records.runs)))
 
     @property
     def measure(self) -> Measure:
@@ -227,12 +116,6 @@ class SuiteResult:
         return found
 
 
-def listed(names: Iterable[str]) -> str:
-    """Name things in a sentence."""
-    *most, last = names
-    return f"{', '.join(most)} and {last}" if most else last
-
-
 def _over_tasks_said(panels: dict[str, list[Line]]) -> str:
     """Compare algorithms on the tasks that all of them have."""
     lines = [line for on in panels.values() for line in on]
@@ -267,42 +150,26 @@ def _best(lines: Sequence[Line]) -> tuple[str, str]:
 
     first, *rest = sorted(lines, key=merit, reverse=True)
     if first.steps_to_solve.solved:
-        return first.reached(" solved"), ", ".join(
-            line.reached() for line in rest if line.steps_to_solve.solved
-        )
+        also = [_reached(line) for line in rest if line.steps_to_solve.solved]
+        return _reached(first, " solved"), ", ".join(also)
     best = max(lines, key=lambda line: line.mean)
     return f"no run solved it, and {best.label} has the highest return, {number(best.mean)}", ""
 
 
-def group_runs(runs: Sequence[RunResult]) -> list[Line]:
-    """Group runs whose specs differ in the seed alone."""
-    places = _lock_places(runs) if runs[0].on_lock else _deep_places(runs)
-    measure, lines = measure_of(runs), []
-    for (panel, algorithm), here in grouped(
-        places, lambda p: (p[1], p[0].setting("algorithm"))
-    ).items():
-        name = algorithm_name(algorithm, here[0][0].setting("actions", "discrete"))
-        if algorithm in PEAK_ALGORITHMS and measure is not SUCCESS:
-            name += " (peak)"
-        changes = map(in_words, differences([run for run, *_ in here]))
-        named = [
-            (run, suffix, change, main)
-            for (run, _, suffix, main), change in zip(here, changes, strict=True)
-        ]
-        for (suffix, change, main), of in grouped(named, lambda one: one[1:]).items():
-            label = ", ".join(filter(None, (name, suffix, change)))
-            members = tuple(run for run, *_ in of)
-            lines.append(Line(label, panel, algorithm, main and not change, members, measure))
-    panels = list(dict.fromkeys(panel for _, panel, *_ in places))
-    order = [*ALGORITHMS, *(line.algorithm for line in lines)]
-    return sorted(
-        lines,
-        key=lambda line: (panels.index(line.panel), not line.is_main, order.index(line.algorithm)),
-    )
+def _reached(line: Line, said: str = "") -> str:
+    """Say how many runs solved the problem, and after how many steps."""
+    solve = line.steps_to_solve
+    after = "" if is_offline(line.algorithm) else f", after {solve} online steps (median)"
+    return f"{line.label}{said} {solve.solved} of {solve.runs}{after}"
 
 
-Place = tuple[RunResult, str, str, bool]
-"""A run, a panel it is drawn in, what its label adds, and whether its line is a main one."""
+def suite_lines(runs: Sequence[RunResult]) -> list[Line]:
+    """Group runs into lines, compared by the success rate where all of them have it."""
+    if runs[0].on_lock:
+        return group_runs(_lock_places(runs), LOCK_RETURN)
+    begun = [run for run in runs if run.rows]
+    succeed = begun and all(has_values([run], SUCCESS) for run in begun)
+    return group_runs(_deep_places(runs), SUCCESS if succeed else RETURN)
 
 
 def _lock_places(runs: Sequence[RunResult]) -> list[Place]:
@@ -338,46 +205,59 @@ def panel_title(panel: str) -> str:
     return f"optimal {panel} data" if panel in get_args(LockData) else panel
 
 
-def suite_panels(result: SuiteResult, rng: np.random.Generator) -> list[Panel]:
+def suite_panels(result: SuiteResult) -> list[Panel]:
     """Draw a panel a setting: the main lines as in the paper's figure, and the others hidden."""
     measure = result.measure
     looks = zip(cycle(ABLATION_COLORS), cycle(DASHES[1:]), strict=False)
     ablations = dict.fromkeys(line.label for line in result.lines if not line.is_main)
     look_of = dict(zip(ablations, looks, strict=False))
-    x_label = "online steps, roll-ins included" if measure is LOCK_RETURN else "online steps"
-    y_range = measure.range if measure is SUCCESS else None
-    bars = "bar at the end: 95% interval of the mean" if measure is SUCCESS else ""
+    labels = {
+        "x_label": "online steps, roll-ins included" if measure is LOCK_RETURN else "online steps",
+        "y_label": measure.label,
+        "y_range": measure.range if measure is SUCCESS else None,
+        "log_x": measure.log_x,
+        "note": "bar at the end: 95% interval of the mean" if measure is SUCCESS else "",
+    }
     panels = []
     for name, lines in grouped(result.lines, lambda line: line.panel).items():
         drawn = []
         for line in lines:
             color, dashes = look_of.get(line.label, (algorithm_color(line.algorithm), ""))
             look = {"color": color} | ({"dashes": dashes} if dashes else {})
-            drawn.append(line.drawn(rng, **look))
-        curves = [one for one in drawn if isinstance(one, Curve)]
-        levels = [one for one in drawn if isinstance(one, Level)]
-        thresholds = {run.setting("threshold") for line in lines for run in line.runs} - {None}
-        levels += [Level(value, f"solved: {value:g}") for value in thresholds]
-        labels = x_label, measure.label, None, y_range, measure.log_x
-        panels.append(Panel(panel_title(name), curves, levels, *labels, note=bars))
+            drawn.append(line.drawn(**look))
+        runs = [run for line in lines for run in line.runs]
+        panels.append(line_panel(panel_title(name), drawn, runs, **labels))
     return panels
 
 
-def suite_table(result: SuiteResult, rng: np.random.Generator) -> TextTable:
+def suite_table(result: SuiteResult) -> TextTable:
     """Lay out one row an algorithm and setting."""
-    rows = [line.cells(rng) for line in result.finished]
     columns = SUCCESS_COLUMNS if result.measure is SUCCESS else COLUMNS
+    rows = [_cells(line) for line in result.finished]
     return TextTable(columns, rows, result.records.manifest["title"], left=2)
 
 
-def overall_table(result: SuiteResult, rng: np.random.Generator) -> TextTable | None:
+def _cells(line: Line) -> tuple[str, ...]:
+    shown = "{:.3f}".format if line.measure.range else number
+    solve, bounds = line.steps_to_solve, line.interval
+    interval = "-" if bounds is None else " to ".join(map(shown, bounds))
+    name, score = (line.panel, line.label), (shown(line.mean), interval)
+    seconds = f"{np.median([summary['wall_seconds'] for summary in line.finished]):,.0f}"
+    if line.measure is SUCCESS:
+        returns = np.array([summary["eval_return"] for summary in line.finished])
+        return *name, str(solve.runs), *score, number(interquartile_mean(returns)), seconds
+    steps = "-" if is_offline(line.algorithm) else str(solve)
+    return *name, f"{solve.solved}/{solve.runs}", steps, *score, seconds
+
+
+def overall_table(result: SuiteResult) -> TextTable | None:
     """Sum every algorithm up over the tasks, where their scores are on one scale."""
     if result.measure is not SUCCESS:
         return None
     rows = []
     for name, lines in grouped(result.finished, lambda line: line.label).items():
         scores = np.concatenate([line.scores for line in lines])
-        low, high = bootstrap_interval([line.scores for line in lines], rng)
+        low, high = interval_of([line.scores for line in lines])
         lowest = min(lines, key=lambda line: line.mean)
         middle = f"{interquartile_mean(scores):.3f}", f"{low:.3f} to {high:.3f}"
         ends = f"{scores.mean():.3f}", f"{lowest.mean:.3f} ({lowest.panel})"
@@ -388,8 +268,7 @@ def overall_table(result: SuiteResult, rng: np.random.Generator) -> TextTable | 
 def report_suite(path: Path, console: Console) -> None:
     """Write the figure and the page, and print the table."""
     result = SuiteResult.read(path)
-    rng = Streams(0).generator("report")
-    overall, table = overall_table(result, rng), suite_table(result, rng)
+    overall, panels = overall_table(result), suite_panels(result)
     peak = any(line.label.endswith("(peak)") for line in result.finished)
     said = note("suite_table" if overall is None else "success_table", fewest=FEWEST_FOR_INTERVAL)
     said += f" {note('peak')}" * peak
@@ -397,11 +276,10 @@ def report_suite(path: Path, console: Console) -> None:
     if overall is not None:
         console.print(overall.rich())
         sections.insert(0, Section("Over the tasks", table=overall, note=note("overall")))
-    panels = suite_panels(result, rng)
     publish(
         result.records,
         panels,
-        table,
+        suite_table(result),
         console,
         result.conclusion(),
         sections,
