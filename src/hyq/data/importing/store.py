@@ -12,42 +12,41 @@ from hyq.data.frames import CompressedFrames, PackedFrames, is_image
 
 
 class Store:
-    """A column that is filled in any order: in memory, on disk, or as compressed images."""
+    """Columns that are filled in any order: in memory, on disk, or as compressed images."""
 
-    def __init__(self, column: Array | None, frames: CompressedFrames | None, like: Array) -> None:
-        self._column, self._frames = column, frames
-        self._shape, self._dtype = like.shape[1:], like.dtype
+    def __init__(self, draft: Path | None) -> None:
+        """Take the directory of the files, where there is one."""
+        self._draft = draft
+        self._columns: dict[str, Array | CompressedFrames] = {}
+        self._like: dict[str, Array] = {}
 
-    @classmethod
-    def of(cls, draft: Path | None, name: str, rows: int, like: Array) -> "Store":
-        """Make room for so many rows like a given one; on disk where there is a directory."""
-        if is_image(like.shape[1:], like.dtype):
-            return cls(None, CompressedFrames(rows, like.shape[1:], like.dtype), like)
-        if draft is None:
-            size = rows * like[:1].nbytes
-            check_room(size, f"column {name!r}", "import the files with 'hyq data import' first")
-            return cls(np.zeros((rows, *like.shape[1:]), like.dtype), None, like)
-        shape = (rows, *like.shape[1:])
-        path = draft / f"{name}.npy"
-        return cls(np.lib.format.open_memmap(path, "w+", like.dtype, shape), None, like)
-
-    def put(self, slots: IntArray, rows: Array, file: str) -> None:
-        """Put rows of a file where they belong."""
-        if rows.shape[1:] != self._shape:
-            raise HyqError(
-                f"{file} has rows of shape {rows.shape[1:]} where others have {self._shape}"
-            )
-        if self._frames is not None:
-            self._frames.put(slots, rows)
+    def put(self, name: str, length: int, slots: IntArray, rows: Array, file: str) -> None:
+        """Put rows of a file where they belong in a column of some length."""
+        if name not in self._columns:
+            self._columns[name], self._like[name] = self._room(name, length, rows), rows[:0]
+        column, shape = self._columns[name], self._like[name].shape[1:]
+        if rows.shape[1:] != shape:
+            raise HyqError(f"{file} has rows of shape {rows.shape[1:]} where others have {shape}")
+        if isinstance(column, CompressedFrames):
+            column.put(slots, rows)
         else:
-            assert self._column is not None
-            self._column[slots] = rows
-            release(self._column)
+            column[slots] = rows
+            release(column)
 
-    def column(self) -> Column:
-        """Return the whole column, once it is filled."""
-        if self._frames is None:
-            assert self._column is not None
-            return self._column
-        exported = self._frames.export(np.arange(len(self._frames._blobs)))
-        return PackedFrames(exported["blob"], exported["size"], self._shape)
+    def column(self, name: str) -> Column:
+        """Return a whole column, once it is filled."""
+        column = self._columns[name]
+        if isinstance(column, CompressedFrames):
+            exported = column.export(np.arange(len(column._blobs)))
+            return PackedFrames(exported["blob"], exported["size"], self._like[name].shape[1:])
+        return column
+
+    def _room(self, name: str, length: int, rows: Array) -> Array | CompressedFrames:
+        shape = (length, *rows.shape[1:])
+        if is_image(shape[1:], rows.dtype):
+            return CompressedFrames(length, shape[1:], rows.dtype)
+        if self._draft is not None:
+            return np.lib.format.open_memmap(self._draft / f"{name}.npy", "w+", rows.dtype, shape)
+        size = length * rows[:1].nbytes
+        check_room(size, f"column {name!r}", "import the files with 'hyq data import' first")
+        return np.zeros(shape, rows.dtype)
