@@ -13,11 +13,12 @@ from hyq.core.errors import HyqError
 from hyq.core.files import new_directory
 from hyq.core.memory import check_room, return_freed_memory
 from hyq.core.types import Array, BoolArray, IntArray
+from hyq.data.columns import Column, release
 from hyq.data.dataset import Dataset, observation_files
+from hyq.data.frames import CompressedFrames, PackedFrames, is_image
 from hyq.data.importing.columns import Columns, find_columns
 from hyq.data.importing.formats import open_tables
 from hyq.data.importing.order import Arrangement, Finding, Log, Plan, Rules, doubt
-from hyq.data.importing.store import Store
 from hyq.data.importing.table import Table, unusable
 from hyq.data.importing.values import (
     BadRowError,
@@ -293,7 +294,7 @@ class _Import:
 
     def _filled(self, plan: Plan, draft: Path | None) -> tuple[Any, Any, Any]:
         """Read all rows and put each where it belongs."""
-        columns, store = self.columns, Store(draft)
+        columns, store = self.columns, _Store(draft)
         last = np.cumsum(plan.length + 1) - 1
         observations = int(last[-1]) + 1
         keys = sorted(columns.observation)
@@ -364,6 +365,46 @@ def _check_room(rows: int) -> None:
 
 def _taken(batch: pa.RecordBatch, rows: IntArray) -> pa.RecordBatch:
     return batch if len(rows) == len(batch) else batch.take(pa.array(rows))
+
+
+class _Store:
+    """Columns that are filled in any order: in memory, on disk, or as compressed images."""
+
+    def __init__(self, draft: Path | None) -> None:
+        self._draft = draft
+        self._columns: dict[str, Array | CompressedFrames] = {}
+        self._like: dict[str, Array] = {}
+
+    def put(self, name: str, length: int, slots: IntArray, rows: Array, file: str) -> None:
+        """Put rows of a file where they belong in a column of some length."""
+        if name not in self._columns:
+            self._columns[name], self._like[name] = self._room(name, length, rows), rows[:0]
+        column, shape = self._columns[name], self._like[name].shape[1:]
+        if rows.shape[1:] != shape:
+            raise HyqError(f"{file} has rows of shape {rows.shape[1:]} where others have {shape}")
+        if isinstance(column, CompressedFrames):
+            column.put(slots, rows)
+        else:
+            column[slots] = rows
+            release(column)
+
+    def column(self, name: str) -> Column:
+        """Return a whole column, once it is filled."""
+        column = self._columns[name]
+        if isinstance(column, CompressedFrames):
+            exported = column.export(np.arange(len(column._blobs)))
+            return PackedFrames(exported["blob"], exported["size"], self._like[name].shape[1:])
+        return column
+
+    def _room(self, name: str, length: int, rows: Array) -> Array | CompressedFrames:
+        shape = (length, *rows.shape[1:])
+        if is_image(shape[1:], rows.dtype):
+            return CompressedFrames(length, shape[1:], rows.dtype)
+        if self._draft is not None:
+            return np.lib.format.open_memmap(self._draft / f"{name}.npy", "w+", rows.dtype, shape)
+        size = length * rows[:1].nbytes
+        check_room(size, f"column {name!r}", "import the files with 'hyq data import' first")
+        return np.zeros(shape, rows.dtype)
 
 
 @contextmanager
