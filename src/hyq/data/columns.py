@@ -39,11 +39,6 @@ def over_columns(function: Callable[..., Any], *observations: Any) -> Any:
     return function(*observations)
 
 
-def first_column(observation: Observation) -> Column:
-    """Return a column whose rows can be counted for all."""
-    return next(iter(observation.values())) if isinstance(observation, Mapping) else observation
-
-
 def only_column(observation: Observation) -> Any:
     """Return the column of an observation that is no dictionary."""
     if isinstance(observation, Mapping):

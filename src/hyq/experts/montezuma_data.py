@@ -47,12 +47,8 @@ SIZE = 100_000
 """Transitions in each dataset that ships."""
 DATASETS = [f"{name}/{kind}" for name in SHIPPED for kind in EXPERT_PERCENT]
 
-Count = Callable[[int], None]
+Count = Callable[[int], object]
 """Receives how many transitions were just done."""
-
-
-def _ignore(count: int) -> None:
-    """Show no progress."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +76,7 @@ class Recordings:
         expert = size * EXPERT_PERCENT[kind] // 100
         return [*first(self.expert, expert), *first(self.random, size - expert)]
 
-    def render(self, kind: MontezumaData, progress: Count = _ignore) -> Dataset:
+    def render(self, kind: MontezumaData, progress: Count = lambda count: None) -> Dataset:
         """Play a dataset's recordings again; raise if the result is not what was recorded."""
         contents = hashlib.sha256()
 
@@ -172,7 +168,9 @@ def cache_directory() -> Path:
     return Path(chosen) if chosen else Path.home() / ".cache" / "hyq"
 
 
-def render(recordings: Iterable[Recording], progress: Count = _ignore) -> Iterator[Episode]:
+def render(
+    recordings: Iterable[Recording], progress: Count = lambda count: None
+) -> Iterator[Episode]:
     """Play recordings in the environment, giving single images of 84x84 instead of stacks."""
     env = Montezuma(stack=1)
     for recording in recordings:

@@ -339,8 +339,6 @@ class BRIEE:
             hope = functions[0].values(batch[0].observation).max(axis=1)
             yield Step(
                 State.of(functions, t + 1, samples, online),
-                iteration=t + 1,
-                online_steps=samples,
                 policy=GreedyPolicy(functions),
                 metrics={"discriminators": found, "optimistic_value": float(hope.mean())},
                 seconds=dict(zip(("collect", "represent", "plan"), np.diff(clock), strict=True)),
