@@ -493,7 +493,7 @@ def test_reports_come_at_their_period_and_at_the_end() -> None:
 def test_reports_count_episodes_and_compare_predictions_with_returns() -> None:
     trainer = made("dqn", learning_starts=10_000, epsilon=1.0, fixed_epsilon_envs=0)
     reports = list(trainer.run())
-    predicted = trainer._ask(trainer.agent.value, STATES)
+    predicted = trainer._computed(trainer.agent.value, STATES)
     seen = 0
     for report in reports:
         returns = [total * 0.9 ** (length - 1) for _, total, length in report.episodes]
@@ -956,7 +956,7 @@ LEARNING: dict[str, Any] = {"batch_size": 32, "hidden": (16,), "report_every": 4
 
 def q_values(trainer: Trainer) -> Array:
     network: Any = trainer.agent.policy_network()
-    return trainer._ask(network, STATES)
+    return trainer._computed(network, STATES)
 
 
 @pytest.mark.parametrize(

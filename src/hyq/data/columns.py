@@ -85,7 +85,7 @@ def release(column: Column) -> None:
 
 
 def read_at_random(column: Column) -> None:
-    """Let the system read only the rows that are asked for, not those that follow in the file."""
+    """Let the system read only the rows that are needed, not those that follow in the file."""
     _advise(column, "MADV_RANDOM")
 
 

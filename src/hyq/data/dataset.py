@@ -73,7 +73,7 @@ class Episode:
         return f"Episode({len(self.action):,} transitions, {end}, observations {seen})"
 
 
-@dataclass(frozen=True, eq=False)  # arrays have no one answer; compare `digest()`
+@dataclass(frozen=True, eq=False)  # comparing arrays gives arrays; compare `digest()`
 class Dataset:
     """Offline data: N transitions of E episodes, laid end to end."""
 

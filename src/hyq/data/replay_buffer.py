@@ -75,7 +75,7 @@ class ReplayBuffer:
         self._priorities = Priorities(capacity)
         self._highest = 1.0
         self._returns: FloatArray | None = None
-        """Return from each slot's arrival on, discounted, where that was asked for."""
+        """Return from each slot's arrival on, discounted, where that was requested."""
         self._running: BoolArray = np.zeros(num_envs, dtype=np.bool_)
 
     @classmethod

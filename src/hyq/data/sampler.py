@@ -38,12 +38,12 @@ class Batch:
     """Which rows are from the offline data."""
     return_to_go: Tensor | None = None
     """Discounted return of the rest of the episode where the data has it to its end, and minus
-    infinity elsewhere, where an algorithm asks for it."""
+    infinity elsewhere, where an algorithm needs it."""
     noise: Tensor | None = None
     """Standard normal numbers that an update samples actions with."""
     one_step: "Batch | None" = None
     """The same rows with single-step rewards, discounts and next observations, where an algorithm
-    asks for them."""
+    needs them."""
 
     def __len__(self) -> int:
         """Count the rows."""
@@ -198,7 +198,7 @@ class HybridSampler:
         rng: np.random.Generator,
         offline_only: bool = False,
     ) -> Drawn:
-        """Draw `size` rows; all offline where that is asked for, or where nothing else is there."""
+        """Draw `size` rows; all offline where that is requested, or where nothing else is there."""
         offline = self.share(size, step, rng)
         if offline_only or self.online is None:
             offline = size

@@ -77,10 +77,12 @@ def compared(runs: Sequence[RunResult]) -> list[str]:
         said += f"; and {rest} more" * bool(rest)
         parts.append(f"On {environment}, the newest return (median), highest first: {said}.")
     under_way = sum(run.summary is None for run in runs)
-    state = f"{under_way} not finished: they may end elsewhere" if under_way else "all finished"
-    parts.append(f"{len(runs)} runs, {state}.")
+    state = f"{under_way} of them not finished" if under_way else "all finished"
+    parts.append(
+        f"{len(runs)} runs, {state}." if len(runs) > 1 or under_way else "1 run, finished."
+    )
     if few:
-        parts.append("Of fewer than three seeds the next may differ by as much as these do.")
+        parts.append("With fewer than three seeds, another seed may give a very different return.")
     return parts
 
 

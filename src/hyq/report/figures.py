@@ -44,7 +44,7 @@ class Curve:
     seeds: int = 0
     """How many runs it sums up; 0 for what is not a run."""
     shown: bool = True
-    """Whether it is drawn before a reader asks for it."""
+    """Whether it is drawn at first."""
 
     @property
     def values(self) -> list[float]:
@@ -62,7 +62,7 @@ class Curve:
 
 @dataclass(frozen=True)
 class Level:
-    """A horizontal line: what an algorithm that never acts earns, or a mark to compare with."""
+    """A horizontal line: the return of an algorithm that never acts, or a mark to compare with."""
 
     value: float
     label: str = ""
@@ -92,7 +92,7 @@ class Panel:
 
     @property
     def shown(self) -> list[Curve | Level]:
-        """What is drawn before a reader asks for more."""
+        """What is drawn at first."""
         return [one for one in self.drawn if one.shown]
 
     @property
@@ -135,7 +135,7 @@ class Panel:
 
     @property
     def knee(self) -> float | None:
-        """Up to where the axis is stretched, so that what ends close together is told apart."""
+        """Up to where the axis is stretched, so that curves that end close together stay apart."""
         if self.log_y or len(values := self._values()) < 2:
             return None
         ends = [one.value if isinstance(one, Level) else one.end for one in self.shown]

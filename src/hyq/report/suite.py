@@ -77,7 +77,7 @@ class SuiteResult:
 
     @property
     def main(self) -> list[Line]:
-        """Those that the conclusion is about, and that are drawn before a reader asks for more."""
+        """Those that the conclusion is about, and that are drawn at first."""
         return [line for line in self.finished if line.is_main]
 
     def conclusion(self) -> list[str]:

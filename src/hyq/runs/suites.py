@@ -365,4 +365,4 @@ SUITES_BY_STEPS: dict[str, tuple[Callable[[int], Suite], int]] = {
     "montezuma": (montezuma_suite, 3_000_000),
     "ablations": (ablation_suite, 300_000),
 }
-"""Suites whose runs take as many steps as is asked for, and how many those usually are."""
+"""Suites whose runs take as many steps as are requested, and how many those usually are."""

@@ -92,11 +92,11 @@ def import_tables(
         episodes_per_file: Whether each file numbers its episodes anew.
     """
     _check_rules(rules)
-    job = _Import(open_tables(source), vars(columns), rules, episodes_per_file)
+    imported = _Import(open_tables(source), vars(columns), rules, episodes_per_file)
     if out is None:
-        return job.run(None)
+        return imported.run(None)
     with new_directory(out) as draft:
-        made = job.run(draft)
+        made = imported.run(draft)
         made.dataset.write(draft)
     return made  # what it has mapped stays there when the directory gets its name
 
@@ -441,7 +441,7 @@ def _one_schema(tables: Sequence[Table]) -> pa.Schema:
 
 
 def _hashable(name: str, column: pa.Array) -> pa.Array:
-    """Return ids of episodes as they can be told apart."""
+    """Return ids of episodes in a form that can be compared."""
     column = plain(column)
     if pa.types.is_nested(column.type) or pa.types.is_duration(column.type):
         raise HyqError(f"column {name!r} holds {column.type}, which is no id of an episode")
