@@ -14,7 +14,16 @@ from hyq.core.schedules import schedule
 from hyq.core.types import FloatArray
 from hyq.data.dataset import Dataset, Episode
 from hyq.data.replay_buffer import ReplayBuffer
-from hyq.data.sampler import MIXES, Bernoulli, Drawn, HybridSampler, Mix, Source, Split
+from hyq.data.sampler import (
+    MIXES,
+    Bernoulli,
+    ByPriority,
+    Drawn,
+    HybridSampler,
+    Mix,
+    Source,
+    Split,
+)
 
 GAMMA = 0.9
 OFFLINE = 1000.0
@@ -90,6 +99,17 @@ def test_bernoulli_decides_for_the_whole_minibatch() -> None:
     found = [drawn(sampler, seed=seed) for seed in range(60)]
     assert {one.offline_rows for one in found} == {0, 8}
     assert all(len(one.parts) == 1 and len(one.batch) == 8 for one in found)
+
+
+def test_the_share_by_priority_is_that_of_one_buffer() -> None:
+    data, own = offline(steps=3).buffer, online(steps=2).buffer
+    data.set_priorities(np.arange(3), np.array([1.0, 2.0, 3.0]))
+    valid = np.flatnonzero(own.priorities())
+    own.set_priorities(valid, np.full(len(valid), 0.5))  # 2 in all, beside 6
+    rule, rng = ByPriority(data, own), np.random.default_rng(0)
+    rows = [rule(8, 0, rng) for _ in range(4000)]
+    assert np.mean(rows) == pytest.approx(6.0, abs=4 * np.sqrt(8 * 0.75 * 0.25 / 4000))
+    assert np.var(rows) == pytest.approx(8 * 0.75 * 0.25, rel=0.15)
 
 
 def test_rows_are_tagged_with_their_source() -> None:
