@@ -78,7 +78,7 @@ def test_episodes_are_ranked_by_their_best(
         r"Good data: a policy about as good as their \d+ best episodes \(mean return 10, of ", shown
     )
     read = Page(page.read_text())
-    for word in ("Good data", "C_pi", "4,000 in 100 episodes", "docs/theory.md"):
+    for word in ("Good data", "C_pi", "4,000 in 100 episodes", "docs/notes/checking_data.md"):
         assert word in read.text
 
 
