@@ -79,7 +79,7 @@ def test_episodes_are_ranked_by_their_best(
         r"Good data: a policy about as good as their \d+ best episodes \(mean return 10, of ", shown
     )
     read = Page(page.read_text())
-    for word in ("Good data", "C_pi", "4,000 in 100 episodes", "docs/theory.md"):
+    for word in ("Good data", "C_pi", "4,000 in 100 episodes", "docs/notes/checking_data.md"):
         assert word in read.text
 
 
@@ -117,7 +117,7 @@ def test_a_deep_policy_is_compared_with_data(
     assert found, shown
     assert 1 <= float(found[1]) <= float(found[2]) < 1.5, "the data is the policy's own"
     data_check(str(tmp_path / "right"), policy=policy, env="MountainCar-v0", page=page)
-    assert "Cannot tell from this data what the policy" in said(capsys)
+    assert "Cannot tell from this data the return of the policy" in said(capsys)
     for wrong, says in (
         ({"env": "CartPole-v1"}, "was trained on observations"),
         ({"env": "MountainCar-v0", "episodes": 2}, "at least 3"),
