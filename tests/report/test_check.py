@@ -116,7 +116,7 @@ def test_a_deep_policy_is_compared_with_data(
     assert found, shown
     assert 1 <= float(found[1]) <= float(found[2]) < 1.5, "the data is the policy's own"
     data_check(str(tmp_path / "right"), policy=policy, env="MountainCar-v0", page=page)
-    assert "Cannot tell from this data what the policy" in said(capsys)
+    assert "Cannot tell from this data the return of the policy" in said(capsys)
     for wrong, says in (
         ({"env": "CartPole-v1"}, "was trained on observations"),
         ({"env": "MountainCar-v0", "episodes": 2}, "at least 3"),
