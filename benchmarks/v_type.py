@@ -13,6 +13,7 @@ with learned ones it is larger still.
 
 import itertools
 import math
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -121,7 +122,8 @@ def main(out: Path, horizon: int = 5, seeds: int = 3) -> None:
             f"({min(lost):.2f} to {max(lost):.2f}), sqrt(T) {math.sqrt(rounds):.1f}, "
             f"bound {cases[0]['bound']:.2g}"
         )
-    write_json(out, {**circumstances(), "rows": rows})
+    command = ["python", "-m", "benchmarks.v_type", *sys.argv[1:]]
+    write_json(out, {**circumstances(), "command": command, "rows": rows})
 
 
 if __name__ == "__main__":

@@ -80,7 +80,7 @@ class Panel:
 
     title: str
     drawn: Sequence[Curve | Level]
-    """All that a reader can ask for."""
+    """All that a reader can switch on."""
     x_label: str = "online steps"
     y_label: str = ""
     x_range: tuple[float, float] | None = None

@@ -258,13 +258,13 @@ class _Import:
     def _same(self, one: IntArray, other: IntArray) -> BoolArray:
         """Tell which of two rows have equal contents."""
         names = self.columns.data() + self.columns.control()
-        asked = np.union1d(one, other)
-        prints = np.empty(len(asked), np.uint64)
+        wanted = np.union1d(one, other)
+        prints = np.empty(len(wanted), np.uint64)
         for row, _, _, batch in self._rows(names):
-            low, high = np.searchsorted(asked, (row, row + len(batch)))
+            low, high = np.searchsorted(wanted, (row, row + len(batch)))
             if low < high:
-                prints[low:high] = fingerprints(names, _taken(batch, asked[low:high] - row))
-        return prints[np.searchsorted(asked, one)] == prints[np.searchsorted(asked, other)]
+                prints[low:high] = fingerprints(names, _taken(batch, wanted[low:high] - row))
+        return prints[np.searchsorted(wanted, one)] == prints[np.searchsorted(wanted, other)]
 
     def _check_continuity(self, plan: Plan) -> None:
         """Raise for a doubtful order of rows, where nothing else says what follows what."""
