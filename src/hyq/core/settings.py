@@ -34,9 +34,9 @@ def check_interval(name: str, bounds: tuple[float, float] | str | None) -> None:
 
 
 def check_choices(config: Any) -> None:
-    """Raise for a word that the `Literal` annotation of its field does not list."""
+    """Raise for a word that the `Literal` annotation of its field does not list, None besides."""
     for name, kind in get_type_hints(type(config)).items():
-        if get_origin(kind) is Literal:
+        if any(get_origin(part) is Literal for part in (kind, *get_args(kind))):
             decode_value(name, kind, getattr(config, name))
 
 

@@ -339,8 +339,7 @@ class ReplayBuffer:
         self.written = written.copy()
         self._running = exported["running"].copy()
         self._highest = float(exported["highest"][0])
-        # Older checkpoints have none, and belong to runs that have no use for it.
-        self._widen_reward_range(exported.get("reward_range", np.zeros(2)))
+        self._widen_reward_range(exported["reward_range"])
 
     def _widen_reward_range(self, reward: FloatArray) -> None:
         low, high = self.reward_range

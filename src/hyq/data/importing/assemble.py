@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, get_args, get_type_hints
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -91,7 +91,6 @@ def import_tables(
         rules: What to do about what is wrong.
         episodes_per_file: Whether each file numbers its episodes anew.
     """
-    _check_rules(rules)
     imported = _Import(open_tables(source), vars(columns), rules, episodes_per_file)
     if out is None:
         return imported.run(None)
@@ -99,15 +98,6 @@ def import_tables(
         made = imported.run(draft)
         made.dataset.write(draft)
     return made  # what it has mapped stays there when the directory gets its name
-
-
-def _check_rules(rules: Rules) -> None:
-    for name, kind in get_type_hints(Rules).items():
-        choices = [c for part in get_args(kind) for c in (get_args(part) or (part,))]
-        choices = [None if choice is type(None) else choice for choice in choices]
-        if getattr(rules, name) not in choices:
-            named = " or ".join(repr(choice) for choice in choices)
-            raise HyqError(f"{name} is {named}, not {getattr(rules, name)!r}")
 
 
 class _Import:

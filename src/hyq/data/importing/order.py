@@ -7,6 +7,7 @@ from typing import Any, Literal
 import numpy as np
 
 from hyq.core.errors import HyqError
+from hyq.core.settings import check_choices
 from hyq.core.types import Array, BoolArray, FloatArray, IntArray
 
 GAP = 1.5
@@ -37,6 +38,9 @@ class Rules:
     """Rows with a value missing."""
     order: Literal["check", "as-is"] = "check"
     """Whether rows that say neither episode nor time are tested for following one another."""
+
+    def __post_init__(self) -> None:
+        check_choices(self)
 
 
 @dataclass(frozen=True)
