@@ -312,6 +312,35 @@ def montezuma(place: str, steps: str) -> str:
     return markdown((*columns, "last evaluation"), rows)
 
 
+def montezuma_runs(place: str) -> str:
+    """Montezuma's Revenge, run by run: the last 100 training episodes, and evaluations."""
+    rows = []
+    for run in runs(f"montezuma/{place}"):
+        last = [one[1] for row in run.rows for one in row.get("episodes", ())][-100:]
+        steps = run.rows[-1].get("online_steps", 0)
+        evaluated = [row["eval_return"] for row in run.rows if row.get("eval_return") is not None]
+        data = str(run.setting("data")).removeprefix("montezuma/").removeprefix("None")
+        trained = ["", ""]
+        if last:
+            trained = [f"{np.mean(last):,.0f}", f"{np.mean(np.array(last) >= 2500):.0%}"]
+        rows.append(
+            (
+                algorithm_name(str(run.setting("algorithm"))),
+                data or "none",
+                str(run.setting("seed")),
+                f"{steps:,}" if steps else "none",
+                *trained,
+                *([f"{evaluated[-1]:,.0f}", f"{max(evaluated):,.0f}"] if evaluated else ["", ""]),
+            )
+        )
+    columns = ("method", "data", "seed", "steps", "return of the last 100 training episodes")
+    more = ("of them 2,500 or more", "last evaluation", "best evaluation")
+    order = {"hard": 0, "medium": 1, "easy": 2, "none": 3}
+    return markdown(
+        (*columns, *more), sorted(rows, key=lambda row: (order[row[1]], row[0], row[2]))
+    )
+
+
 def coverage() -> str:
     """How soon Hy-Q learns Montezuma's Revenge from each dataset."""
     rows = []
@@ -480,6 +509,7 @@ MAKERS: dict[str, Callable[..., str]] = {
     "start": start,
     "ablations": ablations,
     "montezuma": montezuma,
+    "montezuma-runs": montezuma_runs,
     "coverage": coverage,
     "coverage-runs": coverage_runs,
     "coverage-means": coverage_means,
