@@ -8,7 +8,7 @@ from rich.console import Console
 
 from hyq.report.figures import Panel
 from hyq.report.html import publish
-from hyq.report.lines import EVALUATED, Line, line_panel
+from hyq.report.lines import RETURN, Line, line_panel
 from hyq.report.records import RunResult, SuiteRecords, grouped
 from hyq.report.tables import TextTable, number
 
@@ -24,13 +24,13 @@ def start_panel(runs: Sequence[RunResult]) -> Panel:
     """Draw returns against live steps; logs alone, which take none, are a level."""
     of = grouped(runs, lambda run: str(run.setting("algorithm")))
     lines = [
-        Line(label, "", name, True, tuple(of[name]), EVALUATED)
+        Line(label, "", name, True, tuple(of[name]), RETURN)
         for name, label in NAMES.items()
         if name in of
     ]
     environments = ", ".join({run.environment for run in runs})
     drawn = [line.drawn() for line in lines]
-    return line_panel(environments, drawn, runs, x_label="live steps", y_label=EVALUATED.label)
+    return line_panel(environments, drawn, runs, x_label="live steps", y_label=RETURN.label)
 
 
 def start_table(runs: Sequence[RunResult]) -> TextTable:
