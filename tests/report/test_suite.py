@@ -108,7 +108,7 @@ def test_the_conclusion_names_the_best(suite: Path) -> None:
     unsolved = [lock("online-only"), lock("offline-fqi")]
     records = SuiteRecords(suite, {"runs": ["bc-occupancy-s1"]}, unsolved, {})
     said, *rest = suite_conclusion(records, suite_lines(unsolved))
-    assert "no run solved it, and the newest return (median), highest first: FQI, offline" in said
+    assert "no run solved it, and the newest return of the policy (median), highest" in said
     assert "Nothing is recorded yet of BC." in rest
     both = [lock(), lock("online-only")]
     both[1].rows[2]["eval_return"] = 1.0

@@ -1,4 +1,4 @@
-"""The subcommands of one run: start it, watch it, resume it."""
+"""The subcommands of one run: start it, watch it, resume it; on any environment or on the lock."""
 
 import dataclasses
 import itertools
@@ -20,6 +20,7 @@ from hyq.data.spaces import spaces_of
 from hyq.envs.make import kind_of_actions
 from hyq.runs import kept, lock, runner
 from hyq.runs.lock_algorithms import LOCK_ALGORITHMS
+from hyq.runs.lock_spec import LockRun
 from hyq.runs.longer import lengthen
 from hyq.runs.named_data import load
 from hyq.runs.records import RunDirectory
@@ -151,6 +152,17 @@ def resume(
     else:
         raise HyqError(f"{out} cannot be resumed: it is a run of {manifest['experiment']!r}")
     _report(out)
+
+
+def run_lock(spec: tyro.conf.OmitArgPrefixes[LockRun], *, out: Path) -> None:
+    """Train V-type Hy-Q, or a baseline, on the combination lock.
+
+    Args:
+        spec: What to run.
+        out: New directory for the records, the learning curve and the checkpoints.
+    """
+    watch(lock.start(spec, out), console)
+    report(out, figure=out / "curve.png")
 
 
 def algorithms() -> None:

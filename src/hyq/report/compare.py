@@ -106,7 +106,8 @@ def _best_said(panel: str, lines: Sequence[Line]) -> str:
     ended = [line for line in lines if line.finished]
     if solved := [line for line in ended if line.steps_to_solve.solved]:
         return f"{where}{'; '.join(map(_solved_said, sorted(solved, key=merit)))}."
-    goal = any(run.on_lock or run.setting("threshold") for line in lines for run in line.runs)
+    runs = [run for line in lines for run in line.runs]
+    goal = any(run.on_lock or run.setting("threshold") is not None for run in runs)
     ranked = sorted(lines, key=lambda one: -np.median(one.values))
     said = "; ".join(
         f"{one.label}: {number(float(np.median(one.values)))} ({seeds_said(len(one.values))})"
@@ -114,7 +115,8 @@ def _best_said(panel: str, lines: Sequence[Line]) -> str:
     )
     said += f"; and {len(ranked) - MOST_NAMED} more" * (len(ranked) > MOST_NAMED)
     none = "no run solved it, and " if goal and ended else ""
-    return f"{where}{none}the newest return (median), highest first: {said}."
+    measure = lines[0].measure.label
+    return f"{where}{none}the newest {measure} (median), highest first: {said}."
 
 
 def _solved_said(line: Line) -> str:
