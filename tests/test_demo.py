@@ -62,6 +62,7 @@ def run(algorithm: str, seed: int, solved_at: int | None, value: float) -> RunRe
     steps = 0 if algorithm == "cql" else 1000
     rows = [{"online_steps": steps, "eval_return": value}]
     summary = {"solved": solved_at is not None, "solved_at": solved_at, "eval_return": value}
+    summary["online_steps"] = steps
     return RunResult(spec, rows, summary)
 
 
