@@ -39,7 +39,7 @@ SUBCOMMANDS = {
     "watch": "hyq.commands.live:watch_runs",
     "report": "hyq.commands.report:report",
     "data import": "hyq.commands.data:data_import",
-    "data make lock": "hyq.commands.data:data_make_lock",
+    "data make lock": "hyq.commands.train:data_make_lock",
     "data make": "hyq.commands.data:data_make",
     "data export": "hyq.commands.data:data_export",
     "data list": "hyq.commands.data:data_list",

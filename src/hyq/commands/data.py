@@ -9,16 +9,14 @@ from rich.table import Table
 
 from hyq.core.errors import HyqError
 from hyq.core.files import check_free
-from hyq.core.terminal import Terminal, progress_bar
+from hyq.core.terminal import Terminal
 from hyq.data.columns import described
 from hyq.data.importing.assemble import Named, import_tables
 from hyq.data.importing.order import Rules
 from hyq.data.minari import export_minari, import_minari, is_minari
 from hyq.data.spaces import spaces_of
-from hyq.envs.combination_lock import Emission, LockSpec
 from hyq.envs.make import env_factory
 from hyq.envs.spaces import space_from_json
-from hyq.experts.lock import LockData, lock_dataset
 from hyq.runs.named_data import described_names, load, make_scripted
 
 console = Terminal()
@@ -71,39 +69,6 @@ def data_make(name: Annotated[str, tyro.conf.Positional], *, out: Path, seed: in
     """
     check_free(out)  # before the data is made, which takes a while
     make_scripted(name, seed).save(out)
-    data_show(out)
-
-
-def data_make_lock(
-    kind: LockData,
-    *,
-    out: Path,
-    horizon: int = 100,
-    size: int = 500_000,
-    seed: int = 0,
-    anti_reward_probability: float = 0.5,
-    emission: Emission = "shared",
-) -> None:
-    """Make one of the paper's offline datasets for the combination lock, on disk.
-
-    Args:
-        kind: Optimal occupancy (random actions) or optimal trajectory (nearly all good ones).
-        out: New directory for the dataset; about 1 KB a transition at horizon 100.
-        horizon: Number of digits of the lock.
-        size: Number of transitions.
-        seed: Chooses the lock and the data; a run needs the same seed to be on the same lock.
-        anti_reward_probability: Chance that a fall pays 0.1.
-        emission: How observations show latent states: see 'hyq run lock'.
-    """
-    check_free(out)  # before the data is made, which takes a while
-    spec = LockSpec(
-        horizon=horizon,
-        anti_reward_probability=anti_reward_probability,
-        emission=emission,
-        instance_seed=seed,
-    )
-    with progress_bar(f"optimal {kind} data", horizon) as update:
-        lock_dataset(spec, kind, size, seed, lambda h: update(h + 1)).save(out)
     data_show(out)
 
 
