@@ -37,7 +37,7 @@ def lock(
     algorithm: str = "hyq", seed: int = 0, data: str = "occupancy", share: float = 0.5
 ) -> RunResult:
     """Records of a run on a lock: solved by Hy-Q at its third record."""
-    solved, acts = algorithm == "hyq", algorithm != "offline-fqi"
+    solved, acts = algorithm == "hyq", algorithm not in ("offline-fqi", "cql")
     rows = [
         {
             "iteration": n,
@@ -129,6 +129,13 @@ def test_an_interval_takes_three_seeds() -> None:
         (line,) = suite_lines([lock(seed=seed) for seed in range(seeds)])
         shown = "-" if line.interval is None else "{:.3f} to {:.3f}".format(*line.interval)
         assert shown == interval
+
+
+def test_cql_is_evaluated_by_the_peak_of_its_curve() -> None:
+    run = lock("cql")
+    run.rows[1]["eval_return"] = 0.9
+    (line,) = suite_lines([run])
+    assert (line.label, line.values, line.scores) == ("CQL (peak)", [0.9], [0.9])
 
 
 def deep(env: str, data: str, value: float, algorithm: str = "hyq") -> RunResult:

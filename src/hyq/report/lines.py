@@ -92,8 +92,11 @@ class Line:
     @property
     def values(self) -> list[float]:
         """One of each run so far: the newest, or the peak where that is the custom."""
-        of_runs = (run.points(self.measure.column)[1] for run in self.runs)
-        return [max(found) if self.by_peak else found[-1] for found in of_runs if found]
+        column = self.measure.column
+        curves = (
+            [v for row in run.rows if (v := row.get(column)) is not None] for run in self.runs
+        )
+        return [max(curve) if self.by_peak else curve[-1] for curve in curves if curve]
 
     @property
     def scores(self) -> list[float]:
