@@ -20,7 +20,7 @@ from pathlib import Path
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from hyq.coverage.check import check_all
-from hyq.coverage.steps import play_in
+from hyq.coverage.policy import play_in
 from hyq.data.dataset import Dataset
 from hyq.envs.combination_lock import LockSpec
 from hyq.experts.lock import lock_dataset, optimal_policy

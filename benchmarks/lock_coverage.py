@@ -24,7 +24,7 @@ import numpy as np
 from hyq.core.seeding import Streams
 from hyq.core.types import Array, Transitions
 from hyq.coverage.check import check_all
-from hyq.coverage.steps import play_in
+from hyq.coverage.policy import play_in
 from hyq.data.dataset import Dataset
 from hyq.envs.combination_lock import CombinationLockVector, LockSpec
 from hyq.experts.lock import lock_provenance, optimal_policy

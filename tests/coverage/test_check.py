@@ -16,9 +16,8 @@ from hyq.core.types import Array, Transitions
 from hyq.coverage.check import Check, bounds_of, check_all, facts, theory
 from hyq.coverage.drift import Drift, Part
 from hyq.coverage.fqe import evaluate_saved, features_for
-from hyq.coverage.policy import load_policy, save_policy
+from hyq.coverage.policy import load_policy, play_in, save_policy
 from hyq.coverage.scan import row_hashes
-from hyq.coverage.steps import play_in
 from hyq.coverage.support import Logged, Support
 from hyq.data.dataset import Dataset, Episode
 from hyq.data.steps import StepView

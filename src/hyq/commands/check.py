@@ -15,9 +15,8 @@ from hyq.coverage.cells import FEWEST_BEST
 from hyq.coverage.check import bounds_of, check_all
 from hyq.coverage.deep_fqe import policy_support, sees_vectors
 from hyq.coverage.drift import drift_test
-from hyq.coverage.policy import holds_deep_policy
+from hyq.coverage.policy import holds_deep_policy, play_in
 from hyq.coverage.policy import load_policy as load_by_step
-from hyq.coverage.steps import play_in
 from hyq.data.columns import described
 from hyq.data.dataset import Dataset
 from hyq.data.fits import check_fits

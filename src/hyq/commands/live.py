@@ -12,7 +12,7 @@ import tyro
 
 from hyq.core.errors import HyqError
 from hyq.core.terminal import Terminal
-from hyq.report.compare import compare_sections, compared
+from hyq.report.compare import compare_sections, compared, environment_lines
 from hyq.report.html import Section, page
 from hyq.report.records import RunResult, find_runs
 from hyq.report.tables import TextTable, number
@@ -93,7 +93,7 @@ def live_page(path: Path, every: int) -> str:
     table = Section("Where they are", table=_progress(path, runs, ages))
     return page(
         title,
-        [said, *compared(begun)[:-1], *broken],
+        [said, *compared(environment_lines(begun)), *broken],
         [*compare_sections(begun)[:1], table],
         refresh=every,
     )

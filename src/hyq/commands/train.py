@@ -1,4 +1,4 @@
-"""The subcommands of one run: start it, watch it, resume it."""
+"""The subcommands of one run: start it, watch it, resume it; on any environment or on the lock."""
 
 import dataclasses
 import itertools
@@ -9,17 +9,21 @@ from typing import Annotated
 import tyro
 
 from hyq.algorithms import ALGORITHMS
+from hyq.commands.data import data_show
 from hyq.commands.report import report
 from hyq.commands.watch import watch, watch_deep
 from hyq.core.actions import ActionKind, action_kind
 from hyq.core.errors import HyqError
-from hyq.core.files import read_json
+from hyq.core.files import check_free, read_json
 from hyq.core.settings import check_idle, encode, json_object
-from hyq.core.terminal import Terminal
+from hyq.core.terminal import Terminal, progress_bar
 from hyq.data.spaces import spaces_of
+from hyq.envs.combination_lock import Emission, LockSpec
 from hyq.envs.make import kind_of_actions
+from hyq.experts.lock import LockData, lock_dataset
 from hyq.runs import kept, lock, runner
 from hyq.runs.lock_algorithms import LOCK_ALGORITHMS
+from hyq.runs.lock_spec import LockRun
 from hyq.runs.longer import lengthen
 from hyq.runs.named_data import load
 from hyq.runs.records import RunDirectory
@@ -151,6 +155,50 @@ def resume(
     else:
         raise HyqError(f"{out} cannot be resumed: it is a run of {manifest['experiment']!r}")
     _report(out)
+
+
+def run_lock(spec: tyro.conf.OmitArgPrefixes[LockRun], *, out: Path) -> None:
+    """Train V-type Hy-Q, or a baseline, on the combination lock.
+
+    Args:
+        spec: What to run.
+        out: New directory for the records, the learning curve and the checkpoints.
+    """
+    watch(lock.start(spec, out), console)
+    report(out, figure=out / "curve.png")
+
+
+def data_make_lock(
+    kind: LockData,
+    *,
+    out: Path,
+    horizon: int = 100,
+    size: int = 500_000,
+    seed: int = 0,
+    anti_reward_probability: float = 0.5,
+    emission: Emission = "shared",
+) -> None:
+    """Make one of the paper's offline datasets for the combination lock, on disk.
+
+    Args:
+        kind: Optimal occupancy (random actions) or optimal trajectory (nearly all good ones).
+        out: New directory for the dataset; about 1 KB a transition at horizon 100.
+        horizon: Number of digits of the lock.
+        size: Number of transitions.
+        seed: Chooses the lock and the data; a run needs the same seed to be on the same lock.
+        anti_reward_probability: Chance that a fall pays 0.1.
+        emission: How observations show latent states: see 'hyq run lock'.
+    """
+    check_free(out)  # before the data is made, which takes a while
+    spec = LockSpec(
+        horizon=horizon,
+        anti_reward_probability=anti_reward_probability,
+        emission=emission,
+        instance_seed=seed,
+    )
+    with progress_bar(f"optimal {kind} data", horizon) as update:
+        lock_dataset(spec, kind, size, seed, lambda h: update(h + 1)).save(out)
+    data_show(out)
 
 
 def algorithms() -> None:

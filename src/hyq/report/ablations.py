@@ -10,7 +10,7 @@ from rich.console import Console
 from hyq.core.types import FloatArray
 from hyq.report.figures import DOTTED, Curve, Level, Panel, summed
 from hyq.report.html import publish
-from hyq.report.lines import EVALUATED, RECENT, RECENT_EPISODES, Line, line_panel
+from hyq.report.lines import RECENT, RECENT_EPISODES, RETURN, Line, line_panel
 from hyq.report.records import (
     RunResult,
     SuiteRecords,
@@ -151,7 +151,7 @@ def trials(runs: Sequence[RunResult]) -> list[Line]:
     for run in runs:
         label = in_words({name: json.dumps(run.setting(name)) for name in changed}) or "the preset"
         algorithm = str(run.setting("algorithm"))
-        measure = EVALUATED if is_offline(algorithm) else RECENT
+        measure = RETURN if is_offline(algorithm) else RECENT
         found.append(Line(label, algorithm_name(algorithm), algorithm, True, (run,), measure))
     return found
 
@@ -167,12 +167,12 @@ def report_tuning(path: Path, console: Console) -> None:
         panels.append(line_panel(lines[0].panel, drawn, (), **labels))
         for line in lines:
             state = "ended" if line.finished else "under way"
-            newest = number(line.newest[0] if line.newest else None)
+            newest = number(line.values[0] if line.values else None)
             counted = f"{line.runs[0].rows[-1][x]:,}"
             rows.append((line.panel, line.label, counted, newest, state))
-        if known := [line for line in lines if line.newest]:
-            chosen = max(known, key=lambda line: line.newest)
-            best.append(f"{chosen.panel}: {chosen.label} ({number(chosen.newest[0])})")
+        if known := [line for line in lines if line.values]:
+            chosen = max(known, key=lambda line: line.values)
+            best.append(f"{chosen.panel}: {chosen.label} ({number(chosen.values[0])})")
     said = (
         f"Best of the trials so far, {'; '.join(best)}." if best else "No trial has a return yet."
     )

@@ -79,9 +79,7 @@ def check_panels(check: Check) -> list[Panel]:
     return [*panels, _actions(check), _over_time(check)]
 
 
-def _histogram(
-    title: str, x_label: str, parts: dict[str, Array], y_label: str = "episodes"
-) -> Panel:
+def _histogram(title: str, x_label: str, parts: dict[str, Array]) -> Panel:
     """Draw how often values come, each part in front of all those before it."""
     values = np.concatenate([*parts.values()]).astype(float)
     bins = min(30, max(len(np.unique(values)), 2))
@@ -92,7 +90,7 @@ def _histogram(
         Curve(name, x, [0.0, *np.repeat(count, 2), 0.0], color=color, kind="area")
         for name, count, color in zip(parts, counts, (BLUE, ORANGE), strict=False)
     ]
-    return Panel(title, curves[::-1], x_label, y_label, (edges[0], edges[-1]))
+    return Panel(title, curves[::-1], x_label, "episodes", (edges[0], edges[-1]))
 
 
 def _returns(check: Check) -> Panel:

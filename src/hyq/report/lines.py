@@ -26,6 +26,8 @@ FEWEST_FOR_INTERVAL = 3
 """Seeds below which resampling them says nothing about how far others would differ."""
 RECENT_EPISODES = 100
 """Training episodes that the moving average is over."""
+FEWEST_EVALUATIONS = 2
+"""Runs that are evaluated less often are compared by their training episodes."""
 
 
 @dataclass(frozen=True)
@@ -37,18 +39,31 @@ class Measure:
     label: str
     range: tuple[float, float] | None = None
     """Where it has bounds."""
-    log_x: int = 0
-    """Base of the logarithm of online steps that it is drawn against; 0: linear."""
-    by_peak: bool = False
-    """Whether `PEAK_ALGORITHMS` are evaluated by their peaks."""
 
 
-EVALUATED = Measure("eval_return", "return of the policy")
-RETURN = Measure("eval_return", "return of the policy", log_x=10, by_peak=True)
-LOCK_RETURN = Measure("eval_return", "return of the policy", (0, 1), log_x=10, by_peak=True)
+RETURN = Measure("eval_return", "return of the policy")
+LOCK_RETURN = Measure("eval_return", "return of the policy", (0, 1))
 SUCCESS = Measure("success", "success rate", (0, 1))
 """Share of evaluation episodes that succeed, where a return says so; its budget is a task's own."""
 RECENT = Measure("recent_return", f"return of the last {RECENT_EPISODES} training episodes")
+
+
+def measure_of(runs: Sequence[RunResult]) -> Measure:
+    """Choose the success rate where all runs have it, training episodes where little else is."""
+    if runs[0].on_lock:
+        return LOCK_RETURN
+    begun = [run for run in runs if run.rows]
+    if begun and all(has_values([run], SUCCESS) for run in begun):
+        return SUCCESS
+    acting = [run for run in begun if run.acts]
+    counts = [sum(row.get("eval_return") is not None for row in run.rows) for run in acting]
+    few = bool(counts) and np.median(counts) < FEWEST_EVALUATIONS
+    return RECENT if few and has_values(runs, RECENT) else RETURN
+
+
+def has_values(runs: Iterable[RunResult], measure: Measure) -> bool:
+    """Tell whether any run has a value of a measure."""
+    return any(run.points(measure.column)[0] for run in runs)
 
 
 @dataclass(frozen=True)
@@ -62,6 +77,12 @@ class Line:
     """One of the paper's algorithms in the paper's setting, rather than an ablation."""
     runs: tuple[RunResult, ...]
     measure: Measure = RETURN
+    by_peak: bool = False
+
+    @property
+    def acts(self) -> bool:
+        """Whether it takes steps in its environment."""
+        return not is_offline(self.algorithm) and any(run.acts for run in self.runs)
 
     @property
     def finished(self) -> list[dict[str, Any]]:
@@ -69,17 +90,18 @@ class Line:
         return [run.summary for run in self.runs if run.summary is not None]
 
     @property
-    def newest(self) -> list[float]:
-        """The newest value of each run."""
-        return [found[-1] for run in self.runs if (found := run.points(self.measure.column)[1])]
+    def values(self) -> list[float]:
+        """One of each run so far: the newest, or the peak where that is the custom."""
+        column = self.measure.column
+        curves = (
+            [v for row in run.rows if (v := row.get(column)) is not None] for run in self.runs
+        )
+        return [max(curve) if self.by_peak else curve[-1] for curve in curves if curve]
 
     @property
     def scores(self) -> list[float]:
-        """One value a seed that ended: the last, or the peak where that is the custom."""
-        if not self.measure.by_peak:
-            return replace(self, runs=tuple(r for r in self.runs if r.summary is not None)).newest
-        key = "peak_return" if self.algorithm in PEAK_ALGORITHMS else "eval_return"
-        return [summary[key] for summary in self.finished]
+        """The values of the runs that ended."""
+        return replace(self, runs=tuple(run for run in self.runs if run.summary)).values
 
     @property
     def mean(self) -> float:
@@ -89,9 +111,7 @@ class Line:
     @property
     def interval(self) -> tuple[float, float] | None:
         """Where the mean of other seeds would lie; of few seeds nothing is known."""
-        if len(self.scores) < FEWEST_FOR_INTERVAL:
-            return None
-        return interval_of([self.scores])
+        return interval_of([self.scores]) if len(self.scores) >= FEWEST_FOR_INTERVAL else None
 
     @property
     def steps_to_solve(self) -> StepsToSolve:
@@ -101,11 +121,11 @@ class Line:
         return StepsToSolve.of(steps, [one["solved"] for one in self.finished])
 
     def drawn(self, x: str = "online_steps", **look: Any) -> Curve | Level | None:
-        """Return its curve; against online steps, of what never takes one, its level."""
+        """Return its curve; against online steps, of what takes none, its level."""
         look = {"color": algorithm_color(self.algorithm), "shown": self.is_main, **look}
-        if x == "online_steps" and is_offline(self.algorithm):
-            values = self.scores if self.measure.by_peak else self.newest
-            return level(self.label, values, **{"dashes": DASHED, **look}) if values else None
+        if x == "online_steps" and not self.acts:
+            look = {"dashes": DASHED, **look}
+            return level(self.label, self.values, **look) if self.values else None
         interval = self.interval if self.measure is SUCCESS else None
         points = [run_points(run, self.measure.column, x) for run in self.runs]
         return summed(self.label, points, interval=interval, **look)
@@ -120,37 +140,28 @@ Place = tuple[RunResult, str, str, bool]
 """A run, a panel it is drawn in, what its label adds, and whether its line is a main one."""
 
 
-def group_runs(places: Sequence[Place], measure: Measure) -> list[Line]:
+def group_runs(places: Sequence[Place], measure: Measure, by_peak: bool = False) -> list[Line]:
     """Group runs whose specs differ in the seed alone: the main lines of a panel come first."""
     lines = []
-    for (panel, algorithm), here in grouped(
-        places, lambda place: (place[1], str(place[0].setting("algorithm")))
+    for (panel, algorithm, suffix), here in grouped(
+        places, lambda place: (place[1], str(place[0].setting("algorithm")), place[2])
     ).items():
         name = algorithm_name(algorithm, here[0][0].setting("actions", "discrete"))
-        if algorithm in PEAK_ALGORITHMS and measure.by_peak:
-            name += " (peak)"
+        peak = by_peak and algorithm in PEAK_ALGORITHMS and measure is not SUCCESS
         changes = map(in_words, differences([run for run, *_ in here]))
-        named = [
-            (run, suffix, change, main)
-            for (run, _, suffix, main), change in zip(here, changes, strict=True)
-        ]
-        for (suffix, change, main), of in grouped(named, lambda one: one[1:]).items():
-            label = ", ".join(filter(None, (name, suffix, change)))
+        named = [(run, change, main) for (run, *_, main), change in zip(here, changes, strict=True)]
+        for (change, main), of in grouped(named, lambda one: one[1:]).items():
+            label = ", ".join(filter(None, (name + " (peak)" * peak, suffix, change)))
             members = tuple(run for run, *_ in of)
-            usual = has_values(members, measure) or not has_values(members, EVALUATED)
-            by = measure if usual else EVALUATED
-            lines.append(Line(label, panel, algorithm, main and not change, members, by))
+            usual = has_values(members, measure) or not has_values(members, RETURN)
+            by = measure if usual else RETURN
+            lines.append(Line(label, panel, algorithm, main and not change, members, by, peak))
     panels = list(dict.fromkeys(panel for _, panel, *_ in places))
     order = [*ALGORITHMS, *(line.algorithm for line in lines)]
     return sorted(
         lines,
         key=lambda line: (panels.index(line.panel), not line.is_main, order.index(line.algorithm)),
     )
-
-
-def has_values(runs: Iterable[RunResult], measure: Measure) -> bool:
-    """Tell whether any run has a value of a measure."""
-    return any(run.points(measure.column)[0] for run in runs)
 
 
 def line_panel(

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 from rich.console import Console
 
-from hyq.report.figures import DOTTED, FEWEST_FOR_BAND, Curve, Level, Panel
+from hyq.report.figures import DASHED, DOTTED, FEWEST_FOR_BAND, Curve, Level, Panel
 from hyq.report.html import Image, Section, note, publish
 from hyq.report.lines import (
     RECENT,
@@ -20,7 +20,7 @@ from hyq.report.lines import (
     seeds_said,
 )
 from hyq.report.plot import draw_panels, write_figure
-from hyq.report.records import SuiteRecords, algorithm_color, is_offline
+from hyq.report.records import RunResult, SuiteRecords, algorithm_color, is_offline
 from hyq.report.tables import TextTable, number
 from hyq.report.video import CLIP, STRIP, draw_rooms, draw_video, video_title
 from hyq.runs.montezuma_suite import read_datasets, read_video, video_place
@@ -33,6 +33,7 @@ DATA = {
 }
 """What each dataset is made of, the hardest first, and the colour of Hy-Q on it."""
 NO_DATA = "none"
+PUBLISHED = "as published"
 GOOD_RETURN = 2500
 """Points that take most of the expert's way: several rooms, and the largest rewards."""
 
@@ -40,13 +41,25 @@ GOOD_RETURN = 2500
 def read_lines(records: SuiteRecords) -> list[Line]:
     """Group the runs that have begun: the hardest data first, what learns without data last."""
     begun = [run for run in records.runs if run.rows]
+    margins = {run.setting("margin_weight") for run in begun if run.setting("algorithm") == "dqfd"}
+
+    def published(run: RunResult) -> str:
+        """Tell DQfD with the settings it was published with from DQfD with those of its trials."""
+        usual = run.setting("algorithm") == "dqfd" and run.setting("margin_weight") is None
+        return PUBLISHED if usual and len(margins) > 1 else ""
+
     places: list[Place] = [
-        (run, panel, "", True)
+        (run, panel, published(run), True)
         for panel in (*DATA, NO_DATA)
         for run in begun
         if (run.setting("data") or NO_DATA) == panel
     ]
     return group_runs(places, RECENT)
+
+
+def _data(line: Line) -> str | None:
+    data: str | None = line.runs[0].setting("data")
+    return data
 
 
 def reached(line: Line) -> list[int]:
@@ -161,7 +174,9 @@ def learning_panels(lines: list[Line], facts: Mapping[str, EpisodeFacts]) -> lis
     panels = []
     for data in [name for name in DATA if any(one.panel == name for one in lines)] or [*DATA][:1]:
         here = [one for one in lines if one.panel in (data, NO_DATA)]
-        drawn = [made for one in here if (made := one.drawn()) is not None]
+        looks = [{"dashes": DASHED} if PUBLISHED in one.label else {} for one in here]
+        found = [one.drawn(**look) for one, look in zip(here, looks, strict=True)]
+        drawn = [made for made in found if made is not None]
         best = max((v for one in drawn if isinstance(one, Curve) for v in one.values), default=0.0)
         known = {"expert": facts.get("expert"), "data": facts.get(data)}
         marks = {name: one.mean_return for name, one in known.items() if one is not None}
@@ -190,7 +205,10 @@ def report_montezuma(path: Path, console: Console) -> None:
     """Write the figures, the videos and the page from the records, finished or not."""
     records, facts = SuiteRecords.read(path), read_datasets(path)
     lines = read_lines(records)
-    videos = [read_video(path, one.algorithm, one.runs[0].setting("data")) for one in lines]
+    videos = [
+        None if PUBLISHED in one.label else read_video(path, one.algorithm, _data(one))
+        for one in lines
+    ]
     recorded = [(one, made) for one, made in zip(lines, videos, strict=True) if made is not None]
     rnd = beside_rnd(lines)
     write_figure(draw_panels([rnd], size=(6.6, 4.4)), path / "rnd.png")
@@ -228,7 +246,7 @@ def report_montezuma(path: Path, console: Console) -> None:
 
 def _clip(path: Path, line: Line, video: Video) -> list[Image]:
     """Return the clip and the strip of what was learned, drawn where they are missing."""
-    place = video_place(path, line.algorithm, line.runs[0].setting("data"))
+    place = video_place(path, line.algorithm, _data(line))
     if not (place / CLIP).exists():
         draw_video(video, place)
     alt = f"{line.label}'s best episode"

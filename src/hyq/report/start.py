@@ -1,14 +1,15 @@
 """The first figure: a problem with logs and live steps, with live steps alone, with logs alone."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 from rich.console import Console
 
-from hyq.report.figures import Panel
+from hyq.report.compare import compared, environment_lines, line_panels
 from hyq.report.html import publish
-from hyq.report.lines import EVALUATED, Line, line_panel
+from hyq.report.lines import Line
 from hyq.report.records import RunResult, SuiteRecords, grouped
 from hyq.report.tables import TextTable, number
 
@@ -20,17 +21,10 @@ NAMES = {
 NOTE = "The line is the median over seeds, the band the 20th to the 80th percentile."
 
 
-def start_panel(runs: Sequence[RunResult]) -> Panel:
-    """Draw returns against live steps; logs alone, which take none, are a level."""
-    of = grouped(runs, lambda run: str(run.setting("algorithm")))
-    lines = [
-        Line(label, "", name, True, tuple(of[name]), EVALUATED)
-        for name, label in NAMES.items()
-        if name in of
-    ]
-    environments = ", ".join({run.environment for run in runs})
-    drawn = [line.drawn() for line in lines]
-    return line_panel(environments, drawn, runs, x_label="live steps", y_label=EVALUATED.label)
+def start_lines(runs: Sequence[RunResult]) -> list[Line]:
+    """Name each way of learning by what it learns from."""
+    lines = environment_lines(runs)
+    return [replace(line, label=NAMES.get(line.algorithm, line.label)) for line in lines]
 
 
 def start_table(runs: Sequence[RunResult]) -> TextTable:
@@ -49,17 +43,11 @@ def start_table(runs: Sequence[RunResult]) -> TextTable:
     return TextTable(columns, rows)
 
 
-def start_conclusion(runs: Sequence[RunResult]) -> str:
-    """Say in a sentence what the figure shows."""
-    rows = {row[0]: row for row in start_table(runs).rows}
-    parts = [f"{name}: solved in {rows[name][1]} runs" for name in NAMES.values() if name in rows]
-    text = "; ".join(parts)
-    return f"{text[:1].upper()}{text[1:]}."
-
-
 def report_start(path: Path, console: Console) -> None:
     """Write the figure and the page of the suite."""
     records = SuiteRecords.read(path)
     begun = [run for run in records.runs if run.rows]
-    said, panel = [start_conclusion(begun)], start_panel(begun)
-    publish(records, [panel], start_table(begun), console, said, notes=(NOTE, ""), size=(8.6, 4.2))
+    lines = start_lines(begun)
+    notes, table = (NOTE, ""), start_table(begun)
+    panels = line_panels(lines)
+    publish(records, panels, table, console, compared(lines), notes=notes, size=(8.6, 4.2))
