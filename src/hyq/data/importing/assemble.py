@@ -121,10 +121,11 @@ class _Import:
 
     def run(self, draft: Path | None) -> Imported:
         columns = self.columns
-        arrangement = Arrangement(
-            self._log(), self._rules, bool(columns.next_observation), columns.done_is_over
+        with_next = bool(columns.next_observation)
+        # What was read for the plan is not held while all rows are read.
+        plan = Arrangement(self._log(), self._rules, with_next, columns.done_is_over).plan(
+            self._same
         )
-        plan = arrangement.plan(self._same)
         self._check_continuity(plan)
         observation, action, reward = self._filled(plan, draft)
         provenance = {
