@@ -229,6 +229,12 @@ def test_tuples_become_dictionaries_and_every_part_is_stacked() -> None:
         np.testing.assert_array_equal(times["0"][:, 0] % 8, bits)
 
 
+def test_an_action_too_few_or_too_many_raises() -> None:
+    for count in (2, 4):
+        with pytest.raises(ValueError, match="argument"):
+            collecting(count=3).send(np.zeros(count, np.int64))
+
+
 def collector_spaces(space: gym.spaces.Dict) -> Iterator[tuple[str, Any]]:
     for name, part in space.spaces.items():
         inner = isinstance(part, gym.spaces.Dict)

@@ -136,6 +136,7 @@ def test_generalised_advantages() -> None:
     # Errors are the rewards; each weighs half of what the next one does to it.
     found = losses.generalised_advantage(doubles(1, 2, 4), one, zero, zero, one / 2)
     close(found, [3.0, 4.0, 4.0])
+    close(losses.generalised_advantage(*(doubles(x) for x in (1, 0.5, 3, 2, 0.9))), [-1.0])
     generator = torch.Generator().manual_seed(0)
     inputs = [torch.rand(6, 2, generator=generator, dtype=torch.float64) for _ in range(5)]
     inputs[1][2, 0] = inputs[4][3, 1] = 0.0  # an end of the return, and one of the episode

@@ -19,6 +19,7 @@ from hyq.networks import (
     NETWORKS,
     NORMALISED,
     SMALL,
+    ActorCritic,
     Autocast,
     ChannelsFirst,
     Encoder,
@@ -142,6 +143,23 @@ def test_dictionaries_are_read_part_by_part() -> None:
     )
     assert network.encoder.hidden[0].in_features == width
     assert leaf_paths(VECTOR) == [""]
+
+
+@pytest.mark.parametrize("stream_hidden", [0, 5])
+def test_an_actor_critic_starts_orthogonal_and_its_outputs_small(stream_hidden: int) -> None:
+    network = ActorCritic(VECTOR, Layers(hidden=(6,), stream_hidden=stream_hidden), 3, 2)
+    found = [layer for layer in network.modules() if isinstance(layer, nn.Linear)]
+    for layer in found:
+        weight = layer.weight.detach()
+        across = weight if weight.shape[0] < weight.shape[1] else weight.T
+        size = 1e-4 if layer.out_features in (2, 3) else 2.0
+        torch.testing.assert_close(
+            across @ across.T, size * torch.eye(len(across)), atol=1e-6, rtol=1e-5
+        )
+        assert not layer.bias.any()
+    assert len(found) == (3 if stream_hidden == 0 else 5)
+    logits, values = network(torch.randn(7, 4))
+    assert (logits.shape, values.shape) == ((7, 3), (7, 2))
 
 
 # Scaling

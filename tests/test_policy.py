@@ -13,6 +13,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from hyq.actor_critic import Actor, Mode
 from hyq.collector import Preprocessing, PreprocessingConfig
 from hyq.core.arrays import load_arrays, save_arrays
 from hyq.core.errors import HyqError
@@ -111,6 +112,51 @@ def test_saved_and_loaded_acts_the_same(
     assert loaded.action_space == policy.action_space
     assert loaded.preprocessing == policy.preprocessing
     assert loaded.about == policy.about
+
+
+BOUNDS = gym.spaces.Box(np.array([-3, 0], np.float32), np.array([1, 10], np.float32))
+
+
+def steering_policy(squashed: bool) -> Policy:
+    torch.manual_seed(0)
+    encoder = EncoderFactory(NetworkConfig(hidden=(16,)), VECTOR, None)()
+    return Policy(Mode(Actor(encoder, 2, squashed=squashed)), VECTOR, BOUNDS)
+
+
+@pytest.mark.parametrize("squashed", [False, True])
+def test_continuous_actions_fill_their_bounds_here_when_loaded_and_elsewhere(
+    tmp_path: Path, squashed: bool
+) -> None:
+    policy, rows = steering_policy(squashed), 9 * rows_for(VECTOR, 12)
+    with torch.no_grad():
+        mode = policy.network(torch.from_numpy(rows)).numpy()
+    assert np.abs(mode).max() > 0.5
+    expected = np.stack([-1 + 2 * mode[:, 0], 5 + 5 * mode[:, 1]], axis=1)
+    np.testing.assert_allclose(policy.act(rows), expected, atol=1e-5)
+    assert policy.act(rows[3]).shape == (2,)
+    with pytest.raises(HyqError, match="has no scores of them"):
+        policy.scores(rows)
+    policy.save(tmp_path / "policy")
+    loaded = Policy.load(tmp_path / "policy")
+    np.testing.assert_array_equal(loaded.act(rows), policy.act(rows))
+    with torch.no_grad():
+        noise = torch.ones(12, 2)
+        mine, other = (p.network.actor(torch.from_numpy(rows)) for p in (policy, loaded))  # type: ignore[operator]
+        assert torch.equal(mine.sample_from(noise)[1], other.sample_from(noise)[1])
+    policy.export_onnx(tmp_path / "policy.onnx")
+    session = onnxruntime.InferenceSession(str(tmp_path / "policy.onnx"))
+    assert [output.name for output in session.get_outputs()] == ["action"]
+    [found] = session.run(None, {"observation": rows})
+    np.testing.assert_allclose(found, expected, atol=1e-4)
+
+
+def test_a_policy_says_in_a_line_what_it_is() -> None:
+    policy = replace(vector_policy(), about={})
+    spaces = f"{VECTOR} to {gym.spaces.Discrete(3)}"
+    assert str(policy) == f"policy of an unknown algorithm: {spaces}"
+    known = replace(policy, about={"algorithm": "hyq", "env": "Tank-v0", "return": 0.0})
+    said = "policy of hyq for Tank-v0, mean return 0 when it was evaluated"
+    assert str(known) == f"{said}: {spaces}"
 
 
 def test_the_scaling_of_inputs_is_saved(tmp_path: Path) -> None:

@@ -119,11 +119,11 @@ def _complain(text: str) -> int:
 
 
 def as_control_c() -> dict[int, Any]:
-    """End as on Ctrl-C where a scheduler or a closed terminal asks; return what was before."""
+    """End as on Ctrl-C when a scheduler or a closed terminal signals; return what was before."""
     if threading.current_thread() is not threading.main_thread():
         return {}
-    asked = (signal.SIGTERM, signal.SIGHUP)  # nohup has SIGHUP ignored
-    heeded = [one for one in asked if signal.getsignal(one) is signal.SIG_DFL]
+    signals = (signal.SIGTERM, signal.SIGHUP)  # nohup has SIGHUP ignored
+    heeded = [one for one in signals if signal.getsignal(one) is signal.SIG_DFL]
     return {number: signal.signal(number, signal.default_int_handler) for number in heeded}
 
 

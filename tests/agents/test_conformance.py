@@ -3,6 +3,7 @@
 import itertools
 import math
 import re
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -16,7 +17,10 @@ from torch import Tensor, nn
 
 from hyq import losses
 from hyq.agents.base import GradientStep, Loss, OptimizerConfig, Updated
-from hyq.agents.hyq_dqn import HyQConfig, hyq_loss
+from hyq.agents.bc import bc_loss
+from hyq.agents.dqfd import dqfd_loss
+from hyq.agents.hyq_dqn import HyQ, HyQConfig, hyq_loss
+from hyq.agents.iql import iql_loss
 from hyq.algorithms import (
     ALGORITHMS,
     PRESETS,
@@ -37,6 +41,7 @@ from hyq.core.types import Array
 from hyq.data.columns import only_column
 from hyq.data.dataset import Dataset, Episode
 from hyq.data.sampler import Batch
+from hyq.experts.scripted import play, uniform
 from hyq.networks import QNetwork
 from hyq.trainer import OfflineConfig, OnlineConfig, Report, ReturnConfig, Trainer, TrainerConfig
 from tests.fqi.chain import GAMMA, Chain, SteeredChain, chain_logs, optimal_q, steered
@@ -302,6 +307,27 @@ def test_two_threads_learn_as_one_does() -> None:
     assert [report.updates for report in one[1]] == [report.updates for report in two[1]]
 
 
+def test_threads_share_the_rows_unless_the_loss_has_side_effects() -> None:
+    def asked_for(network: Any, randomly: bool) -> tuple[list[int], int]:
+        rows: list[int] = []
+
+        def loss(agent: Any, batch: Batch) -> tuple[Tensor, Tensor]:
+            rows.append(len(batch))
+            found, error = hyq_loss(agent, batch)
+            return found + torch.rand(()) if randomly else found, error
+
+        trainer = made("hyq", network=network, loss=loss, threads=2)
+        list(trainer.run(lambda: trainer.updates == 3))
+        seen = [b for n, b in trainer.agent.named_buffers() if n.endswith("num_batches_tracked")]
+        return rows, int(seen[0]) if seen else 0
+
+    alone = [8] * 4  # the first finds out whether there are any
+    assert asked_for(None, randomly=False)[0] == [8, *[4] * 6]
+    assert asked_for(None, randomly=True)[0] == alone
+    rows, batches = asked_for(WithDropout, randomly=False)
+    assert (rows, batches) == (alone, 6), "the first left nothing behind"
+
+
 @dataclass
 class Spy:
     """Keeps every minibatch that an agent learns from, and what came of it."""
@@ -333,6 +359,85 @@ class Spy:
             return False
         pairs = zip(agent.network.parameters(), agent.target.parameters(), strict=True)
         return all(torch.equal(one, other) for one, other in pairs)
+
+
+def after_one_update(algorithm: str, **settings: Any) -> tuple[Any, Batch]:
+    """Return an agent whose target is not its network, and a minibatch of both sources."""
+    trainer = made(algorithm, **settings)
+    spy = Spy(trainer)
+    list(trainer.run(lambda: bool(spy.batches)))
+    return trainer.agent, replace(spy.batches[0], offline=torch.arange(8) % 2 == 0)
+
+
+def naive_td(agent: Any, batch: Batch, row: int, double: bool) -> float:
+    """r + discount max_a' Q~(s', a') - Q(s, a) of a row; a' is the network's own if `double`."""
+    q = agent.network(batch.observation)[row]
+    own, target = (net(batch.next_observation)[row] for net in (agent.network, agent.target))
+    best = max(range(2), key=lambda a: float((own if double else target)[a]))
+    later = float(batch.discount[row]) * float(target[best])
+    return float(batch.reward[row]) + later - float(q[batch.action[row]])
+
+
+def naive_huber(error: float) -> float:
+    return error**2 / 2 if abs(error) < 1 else abs(error) - 0.5
+
+
+@pytest.mark.parametrize("double", [False, True])
+def test_the_losses_of_q_learning_are_those_of_naive_twins(double: bool) -> None:
+    settings: dict[str, Any] = {"double": double, "cql_weight": 0.3, "learning_rate": 0.5}
+    settings["target_update_every"] = 1000
+    more = {"margin": 0.2, "margin_weight": 0.7, "n_step_weight": 0.4, "n_step_offline": 3}
+    agent, batch = after_one_update("hyq", **settings)
+    imitating, steps = after_one_update("dqfd", **settings, **more)
+    with torch.no_grad():
+        found = (*hyq_loss(agent, batch), *dqfd_loss(imitating, steps))
+        assert steps.one_step is not None
+        assert not torch.equal(steps.one_step.reward, steps.reward)
+        for row in range(8):
+            q = agent.network(batch.observation)[row]
+            behind = float(q.exp().sum().log() - q[batch.action[row]])
+            error = naive_td(agent, batch, row, double)
+            assert float(found[1][row]) == pytest.approx(error, abs=1e-5)
+            expected = naive_huber(error) + (0.3 * behind if row % 2 == 0 else 0.0)
+            assert float(found[0][row]) == pytest.approx(expected, abs=1e-5)
+
+            q = imitating.network(steps.observation)[row]
+            shown = int(steps.action[row])
+            behind = float(q.exp().sum().log() - q[shown])
+            margin = float(max(q[shown], q[1 - shown] + 0.2) - q[shown])
+            single = naive_td(imitating, steps.one_step, row, double)
+            assert float(found[3][row]) == pytest.approx(single, abs=1e-5)
+            expected = naive_huber(single) + 0.4 * naive_huber(
+                naive_td(imitating, steps, row, double)
+            )
+            expected += 0.7 * margin + 0.3 * behind if row % 2 == 0 else 0.0
+            assert float(found[2][row]) == pytest.approx(expected, abs=1e-5)
+
+
+def test_the_losses_of_imitation_are_those_of_naive_twins() -> None:
+    agent, batch = after_one_update("iql", expectile=0.8, temperature=2.0, learning_rate=0.1)
+    cloning, rows = after_one_update("bc")
+    with torch.no_grad():
+        loss, error = iql_loss(agent, batch)
+        assert len(agent.q.members) == 2
+        for row in range(8):
+            action = int(batch.action[row])
+            both = [float(q(batch.observation)[row, action]) for q in agent.q.members]
+            target = min(float(q(batch.observation)[row, action]) for q in agent.target.members)
+            v, later = (
+                float(agent.v(x)[row, 0]) for x in (batch.observation, batch.next_observation)
+            )
+            errors = [float(batch.reward[row] + batch.discount[row] * later) - q for q in both]
+            u = target - v
+            logits = agent.actor(batch.observation)[row]
+            likelihood = float(torch.softmax(logits, -1)[action])
+            expected = sum(e**2 for e in errors) / 2 + (0.8 if u > 0 else 0.2) * u**2 / 2
+            expected -= min(math.exp(2 * u), 100) * math.log(likelihood)
+            assert float(loss[row]) == pytest.approx(expected, abs=1e-5)
+            assert float(error[row]) == pytest.approx(sum(errors) / 2, abs=1e-5)
+            logits = cloning.network(rows.observation)[row]
+            likelihood = float(torch.softmax(logits, -1)[rows.action[row]])
+            assert float(bc_loss(cloning, rows)[0][row]) == pytest.approx(-math.log(likelihood))
 
 
 @pytest.mark.parametrize("algorithm", [n for n in DISCRETE if n not in ("bc", "iql")])
@@ -493,7 +598,7 @@ def test_reports_come_at_their_period_and_at_the_end() -> None:
 def test_reports_count_episodes_and_compare_predictions_with_returns() -> None:
     trainer = made("dqn", learning_starts=10_000, epsilon=1.0, fixed_epsilon_envs=0)
     reports = list(trainer.run())
-    predicted = trainer._ask(trainer.agent.value, STATES)
+    predicted = trainer._computed(trainer.agent.value, STATES)
     seen = 0
     for report in reports:
         returns = [total * 0.9 ** (length - 1) for _, total, length in report.episodes]
@@ -506,6 +611,32 @@ def test_reports_count_episodes_and_compare_predictions_with_returns() -> None:
     assert 60 - 2 * 4 <= lengths <= 60
     assert seen > 10
     assert all(0 < step <= 60 for report in reports for step, _, _ in report.episodes)
+
+
+def test_start_values_are_of_the_states_that_episodes_began_in(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    trainer = made("dqn", num_envs=1, report_every=1, epsilon=1.0, fixed_epsilon_envs=0)
+    monkeypatch.setattr(trainer.agent, "value", lambda rows: rows.argmax(-1).float())
+    assert trainer.collector is not None
+    began, starts = int(trainer.collector.observation.argmax()), set()
+    for report in trainer.run():
+        if report.episodes:
+            assert report.metrics["start_q"] == began
+            starts.add(began)
+            began = int(trainer.collector.observation.argmax())
+    assert len(starts) > 2
+
+
+def test_the_time_of_a_report_is_that_of_its_parts() -> None:
+    began = time.perf_counter()
+    reports = list(made("hyq").run())
+    whole_time = time.perf_counter() - began
+    parts = [report.seconds for report in reports]
+    assert all(part.keys() == {"act", "learn", "wait and store"} for part in parts)
+    assert 0.2 * whole_time < sum(sum(part.values()) for part in parts) < whole_time
+    assert all(min(part.values()) >= 0 for part in parts)
+    assert parts[0]["act"] == 0, "it only learns before the first step"
 
 
 class Lives(Chain):
@@ -806,6 +937,7 @@ def test_presets_are_for_every_algorithm(algorithm: str, preset: str) -> None:
         ({"priority_offline": (-0.6, 0.1)}, "priority_offline must not be negative"),
         ({"priority_offline": (0.0, -0.1)}, "priority_offline must not be negative"),
         ({"value_range": (1.0, 1.0)}, "value_range must have its smaller bound first"),
+        ({"value_range": "data"}, "value_range must be one of rewards, got 'data'"),
         ({"loss": "Huber"}, "loss must be one of huber, squared"),
         ({"reward": "log"}, "reward must be one of raw, signed-log"),
         ({"mix": "halves"}, "mix must be one of split, bernoulli"),
@@ -814,8 +946,9 @@ def test_presets_are_for_every_algorithm(algorithm: str, preset: str) -> None:
         ({"max_gradient_norm": 0.0}, "adam_epsilon and max_gradient_norm must be positive"),
         ({"weight_decay": -1.0}, "weight_decay not negative"),
         ({"learning_rate": -1.0}, "learning_rate must not be negative"),
+        ({"learning_rate": "0:1, 10:-1"}, "learning_rate must not be negative"),
         ({"threads": 0}, "threads at least 1"),
-        ({"device": "abacus"}, "no device 'abacus' on this machine"),
+        ({"device": "abacus"}, r"no device 'abacus' on this machine: \S"),
         ({"hidden": (8, 0)}, "every layer needs at least one unit"),
         ({"network": "huge"}, "no network 'huge': choose from auto, mlp"),
         ({"gamma": None}, "gamma must be"),
@@ -837,6 +970,9 @@ def test_settings_that_cannot_run_raise(wrong: dict[str, Any], message: str) -> 
         ("iql", {"target_rate": 1.5}, r"target_rate must be within \[0, 1\]"),
         ("continuous/hyq", {"target_critics": 11}, r"target_critics must be within \[1, 10\]"),
         ("continuous/hyq", {"temperature": 0}, "temperature must be positive"),
+        ("continuous/hyq", {"gamma": 1.5}, r"gamma must be within \[0, 1\]"),
+        ("continuous/hyq", {"target_rate": 1.5}, r"target_rate must be within \[0, 1\]"),
+        ("continuous/cql", {"cql_weight": -1}, "cql_weight must be at least 0"),
         ("continuous/hyq", {"value_range": (0, 0)}, "smaller bound first"),
         ("continuous/hyq", {"updates_per_step": 0}, "updates_per_step must be at least 1"),
         ("continuous/hyq", {"random_steps": -1}, "random_steps must be at least 0"),
@@ -857,6 +993,26 @@ def test_settings_of_an_algorithm_that_cannot_run_raise(
 ) -> None:
     with pytest.raises(HyqError, match=message):
         configured(algorithm, wrong)
+
+
+def test_settings_at_their_bounds_can_run() -> None:
+    configure("hyq", settings={"priority_offline": (0.0, 0.0), "learning_rate": 0.0, "beta": 1.0})
+    with pytest.raises(HyqError, match="transitions without order: give n_step_offline=1, or"):
+        made("hyq", data=unordered_data(), n_step_offline=2)
+    made("hyq", data=unordered_data(), n_step_offline=1)
+    for settings, slots in (
+        ({"buffer_size": 60}, 30),
+        ({"buffer_size": 1}, 3),
+        ({"buffer_size": 1, "frame_stack": 3}, 5),
+    ):
+        buffer = made("hyq", **settings).buffer  # type: ignore[arg-type]
+        assert buffer is not None
+        assert buffer.length == slots  # of each of two environments
+
+
+def unordered_data() -> Dataset:
+    rows = DATA.by_step().transitions
+    return Dataset.from_transitions(rows, np.zeros(len(rows), int))
 
 
 def test_names_that_do_not_exist_raise() -> None:
@@ -956,7 +1112,7 @@ LEARNING: dict[str, Any] = {"batch_size": 32, "hidden": (16,), "report_every": 4
 
 def q_values(trainer: Trainer) -> Array:
     network: Any = trainer.agent.policy_network()
-    return trainer._ask(network, STATES)
+    return trainer._computed(network, STATES)
 
 
 @pytest.mark.parametrize(
@@ -1047,6 +1203,52 @@ def test_the_margin_puts_demonstrated_actions_ahead_by_itself() -> None:
     list(trainer.run())
     q = q_values(trainer)
     assert (q[:, 0] > q[:, 1] + 0.5).all()
+
+
+def test_values_stay_possible_on_random_play() -> None:
+    """A hundred episodes of CartPole pay 1 a step: nothing can be worth more than 100.
+
+    Without bounds the values of this run are past 6,000 at its end, and still growing.
+    """
+    env, rng = gym.make("CartPole-v1"), np.random.default_rng(0)
+    data = Dataset.of((play(env, uniform, seed, rng) for seed in range(100)), {})
+    trainer = made(
+        "offline-dqn",
+        env=lambda: gym.make("CartPole-v1"),
+        data=data,
+        gamma=0.99,
+        updates=1500,
+        batch_size=64,
+        hidden=(32,),
+        learning_rate=3e-3,
+        target_update_every=10,
+    )
+    list(trainer.run())
+    network: Any = trainer.agent.policy_network()
+    values = trainer._ask(network, np.array(data.observation))
+    assert values.max() < 150  # targets are bounded, the network is nearly
+    assert values.max() > 50
+
+
+def test_bounds_are_those_of_the_rewards_unless_they_are_given() -> None:
+    trainer = made("hyq")
+    spy, agent = Spy(trainer), trainer.agent
+    list(trainer.run(lambda: bool(spy.batches)))
+    assert isinstance(agent, HyQ)
+    batch = replace(spy.batches[0], value_range=(0.0, 2.0))
+    far = replace(batch, reward=torch.full_like(batch.reward, 50.0))
+    q_tm1, found = torch.zeros(len(batch), 2), []
+    for bounds in ("rewards", (-1.0, 7.0), None):
+        agent.config = replace(agent.config, value_range=bounds)
+        found.append(agent.td_error(q_tm1, far))
+    assert (found[0] == 2).all()
+    assert (found[1] == 7).all()
+    assert (found[2] > 40).all()
+
+
+@pytest.mark.parametrize("preset", ["paper-montezuma", "cpu-montezuma", "paper-small-montezuma"])
+def test_presets_for_montezuma_bound_no_values(preset: str) -> None:
+    assert configure("hyq", preset).agent.value_range is None
 
 
 def test_gamma_of_the_chain_is_that_of_the_settings() -> None:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,17 +23,18 @@ from hyq.actor_critic import (
     TorchPolicy,
     log_likelihood,
 )
-from hyq.agents.awac import awac_actor_loss
+from hyq.agents.awac import awac_actor_loss, awac_critic_loss
 from hyq.agents.calql import calql_critic_loss, cql_critic_loss
 from hyq.agents.ddpgfd import ddpgfd_actor_loss, ddpgfd_critic_loss
 from hyq.agents.hyq_sac import HySAC, actor_loss, critic_loss
-from hyq.agents.td3_bc import td3_bc_actor_loss
+from hyq.agents.td3_bc import td3_bc_actor_loss, td3_critic_loss
 from hyq.core.actions import Actions, action_kind
 from hyq.core.errors import HyqError
 from hyq.core.trees import Tree, leaves
 from hyq.data.dataset import Dataset, Episode
 from hyq.data.replay_buffer import ReplayBuffer
 from hyq.data.sampler import Batch, ByPriority
+from hyq.exploration import ActionNoise, NoiseConfig
 from hyq.policy import Policy
 from tests.agents.test_conformance import (
     STATES,
@@ -79,7 +81,9 @@ def test_boxes_become_unit_boxes_of_one_axis_and_back() -> None:
             gym.spaces.Box(np.zeros(2), np.array([1.0, 0.0]), dtype=np.float64),
             "need a lower and a higher bound",
         ),
+        (gym.spaces.Box(1, 1, (2,)), "need a lower and a higher bound"),
         (gym.spaces.Box(0, 5, (2,), np.int64), "not supported"),
+        (gym.spaces.Box(0, 5, (0,)), "not supported"),
         (gym.spaces.MultiBinary(3), "not supported"),
     ],
 )
@@ -134,7 +138,8 @@ def test_likelihoods_are_those_of_pytorch(kind: Any) -> None:
         inside = torch.tensor([[0.1, -0.5, 0.9]], dtype=torch.float64).expand(6, 3)
         expected = same.log_prob(inside).sum(-1)
         torch.testing.assert_close(policy.log_prob(inside), expected, rtol=1e-4, atol=1e-4)
-        assert bool(torch.isfinite(policy.log_prob(torch.ones(6, 3))).all())
+        for edge in (torch.ones(6, 3), -torch.ones(6, 3)):
+            assert bool(torch.isfinite(policy.log_prob(edge)).all())
         user = TorchPolicy(torch.distributions.Independent(same, 1))
         torch.testing.assert_close(user.log_prob(inside), expected)
     else:
@@ -231,6 +236,48 @@ def test_targets_are_the_minimum_of_a_random_pair_with_or_without_entropy() -> N
         loss, error = critic_loss(agent, batch)
         torch.testing.assert_close(loss, (q - target).square().mean(0))
         torch.testing.assert_close(error, (q - target).abs().mean(0))
+
+
+@pytest.mark.parametrize("algorithm", ["awac", "td3bc", "ddpgfd"])
+def test_the_targets_of_relatives_are_those_of_their_papers(algorithm: str) -> None:
+    weights = {"awac": {}, "td3bc": {"target_noise": 0.3, "target_noise_limit": 0.25}}
+    settings: dict[str, Any] = weights.get(algorithm, {"n_step_weight": 0.4})
+    agent, batch = batch_of(f"continuous/{algorithm}", critics=3, target_critics=3, **settings)
+    assert batch.noise is not None
+    policy, noise = agent.policy(batch.next_observation), batch.noise[:, 0]
+    losses = {"awac": awac_critic_loss, "td3bc": td3_critic_loss, "ddpgfd": ddpgfd_critic_loss}
+    action = policy.mode
+    if algorithm == "awac":
+        action = policy.sample_from(noise)[0]
+    if algorithm == "td3bc":
+        action = (action + (0.3 * noise).clamp(-0.25, 0.25)).clamp(-1, 1)
+    single = replace(batch, reward=batch.reward + 0.5, discount=batch.discount / 2)
+    object.__setattr__(batch, "one_step", single)
+    v, q = (
+        agent.target(batch.next_observation, action),
+        agent.critic(batch.observation, batch.action),
+    )
+    found = []
+    for rows in (single, batch):
+        error = q - (rows.reward + rows.discount * v.min(0).values)
+        found.append((error.square().mean(0), error.abs().mean(0)))
+    (one, one_error), (several, error_now) = found
+    expected = (one + 0.4 * several, one_error) if algorithm == "ddpgfd" else (several, error_now)
+    for one_found, wanted in zip(losses[algorithm](agent, batch), expected, strict=True):
+        torch.testing.assert_close(one_found, wanted)
+
+
+def test_the_policy_maximises_value_and_entropy_by_its_temperature() -> None:
+    agent, batch = batch_of(HYQ)
+    with torch.no_grad():
+        agent.log_alpha.fill_(math.log(0.3))
+    assert batch.noise is not None
+    action, log_pi = agent.policy(batch.observation).sample_from(batch.noise[:, 1])
+    q = agent.critic(batch.observation, action).mean(0)
+    loss, entropy = actor_loss(agent, batch)
+    temperature = -math.log(0.3) * (log_pi - 0.5)  # the entropy to keep is minus one half
+    torch.testing.assert_close(loss, 0.3 * log_pi - q + temperature)
+    torch.testing.assert_close(entropy, -log_pi)
 
 
 def test_the_temperature_follows_the_entropy() -> None:
@@ -349,6 +396,33 @@ def test_target_critics_follow_at_their_rate() -> None:
     moved = zip(before, other.critic.parameters(), other.target.parameters(), strict=True)
     for start, now, target in moved:
         torch.testing.assert_close(target, start + 0.25 * (now - start), atol=1e-6, rtol=1e-4)
+
+
+def test_a_stochastic_policy_explores_by_sampling_and_plays_its_mode() -> None:
+    trainer = made(HYQ, random_steps=0, pretraining=0, learning_starts=10_000, buffer_size=200)
+    list(trainer.run())
+    assert trainer.buffer is not None
+    actions = trainer.buffer.export(0 * trainer.buffer.written)["columns.action"]
+    assert len(np.unique(actions[actions != 0])) > 50
+    play = trainer.actor(np.random.default_rng(0))
+    np.testing.assert_array_equal(play(STATES), play(STATES))
+    mode = trainer.policy_network()(torch.from_numpy(STATES)).detach()
+    np.testing.assert_allclose(play(STATES), mode)
+
+
+def test_noise_begins_after_the_random_steps() -> None:
+    actions = Actions(gym.spaces.Box(-1, 1, (2,), np.float32))
+    given, rng = np.full((2000, 2), 0.75, np.float32), np.random.default_rng(0)
+    late = ActionNoise(NoiseConfig(random_steps=4), actions)
+    for step, unchanged in ((0, False), (3, False), (4, True), (9, True)):
+        assert np.array_equal(late(given, step, rng), given) == unchanged
+    for mean in (0.75, -0.75, 0.0):
+        found = ActionNoise(NoiseConfig(action_noise=0.25), actions)(0 * given + mean, 0, rng)
+        assert found.dtype == np.float32
+        assert np.abs(found).max() <= 1
+        # One standard deviation from the bound, a sixth is clipped to it.
+        assert np.mean(np.abs(found) == 1) == pytest.approx(0.159 if mean else 0.0, abs=0.03)
+    assert found.std() == pytest.approx(0.25, rel=0.05)
 
 
 def test_random_steps_come_first_and_noise_is_bounded() -> None:

@@ -1,7 +1,9 @@
 """Seeding, schedules and files: small pieces everything else trusts."""
 
 import errno
+import fcntl
 import io
+import json
 import os
 import threading
 from dataclasses import dataclass
@@ -10,12 +12,24 @@ from typing import Any, Literal
 
 import numpy as np
 import pytest
+import torch
 
 from hyq.core.errors import HyqError
-from hyq.core.files import append_line, locked, new_directory, read_json, write_bytes, write_json
+from hyq.core.files import (
+    append_line,
+    check_plain,
+    check_writable,
+    lock_directory,
+    locked,
+    new_directory,
+    read_bytes,
+    read_json,
+    write_bytes,
+    write_json,
+)
 from hyq.core.images import downsample
-from hyq.core.schedules import PiecewiseLinear
-from hyq.core.seeding import Streams
+from hyq.core.schedules import PiecewiseLinear, schedule
+from hyq.core.seeding import Streams, torch_seed
 from hyq.core.settings import check_choices, check_positive, decode
 from hyq.core.terminal import Terminal
 
@@ -52,10 +66,32 @@ def test_stream_integers_fit_every_seed_argument() -> None:
     assert 2**30 < max(drawn) < 2**31  # ... and inside it
 
 
+def test_a_seed_gives_the_numbers_that_it_gave_when_results_were_recorded() -> None:
+    assert Streams(3).integer("episode", 1) == 1_623_532_360
+    assert Streams(3).below("a").integer("b") == Streams(3).integer("a", "b")
+    drawn = Streams(3).counted("update").at(7).integers(2**31, size=2)
+    assert drawn.tolist() == [1_159_664_692, 380_185_221]
+
+
+def test_pytorch_draws_from_a_seed_and_goes_on_as_before() -> None:
+    torch.manual_seed(5)
+    expected = torch.rand(2)
+    torch.manual_seed(5)
+    with torch_seed(1):
+        first = torch.rand(2)
+    assert torch.equal(torch.rand(2), expected)
+    with torch_seed(1):
+        assert torch.equal(torch.rand(2), first)
+    with torch_seed(2):
+        assert not torch.equal(torch.rand(2), first)
+
+
 def test_schedule_is_linear_between_knots_and_flat_outside() -> None:
-    schedule = PiecewiseLinear(((10.0, 1.0), (20.0, 3.0), (40.0, 2.0)))
-    assert [schedule(t) for t in (0, 10, 15, 20, 30, 40, 99)] == [1, 1, 2, 3, 2.5, 2, 2]
+    through = PiecewiseLinear(((10.0, 1.0), (20.0, 3.0), (40.0, 2.0)))
+    assert [through(t) for t in (0, 10, 15, 20, 30, 40, 99)] == [1, 1, 2, 3, 2.5, 2, 2]
+    assert [schedule("0:1, 10:0")(t) for t in (0, 5, 10)] == [1, 0.5, 0]
     assert PiecewiseLinear(((0.0, 0.3),))(7) == 0.3
+    assert schedule("0.3") == schedule(0.3) == PiecewiseLinear(((0.0, 0.3),))
 
 
 @pytest.mark.parametrize("knots", [(), ((1.0, 0.0), (1.0, 1.0)), ((2.0, 0.0), (1.0, 1.0))])
@@ -126,7 +162,12 @@ def test_two_who_write_one_file_do_not_meet(
 def test_a_written_file_may_be_read_by_whom_the_umask_allows(tmp_path: Path) -> None:
     (tmp_path / "plain").write_bytes(b"")
     write_bytes(tmp_path / "file", b"")
-    assert (tmp_path / "file").stat().st_mode == (tmp_path / "plain").stat().st_mode
+    append_line(tmp_path / "log", "row")
+    for name in ("file", "log"):
+        assert (tmp_path / name).stat().st_mode == (tmp_path / "plain").stat().st_mode
+    with new_directory(tmp_path / "new"):
+        pass
+    assert (tmp_path / "new").stat().st_mode & 0o777 == 0o755
 
 
 def test_a_lock_is_waited_for(tmp_path: Path) -> None:
@@ -142,6 +183,50 @@ def test_a_lock_is_waited_for(tmp_path: Path) -> None:
         assert not entered.wait(0.1)
     other.join(10)
     assert entered.is_set()
+
+
+def test_a_locked_directory_is_told_from_one_that_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = lock_directory(tmp_path, wait=True)
+    with pytest.raises(BlockingIOError):
+        lock_directory(tmp_path, wait=False)
+    os.close(first)
+    os.close(lock_directory(tmp_path, wait=False))
+    (tmp_path / "draft").mkdir()
+    flock = fcntl.flock
+
+    def removed_first(*given: int) -> None:
+        (tmp_path / "draft").rmdir()
+        flock(*given)
+
+    monkeypatch.setattr(fcntl, "flock", removed_first)
+    with pytest.raises(FileNotFoundError):
+        lock_directory(tmp_path / "draft", wait=True)
+
+
+def test_a_path_is_checked_before_time_is_spent_on_what_goes_there(tmp_path: Path) -> None:
+    for _ in range(2):
+        check_writable(tmp_path / "deep" / "down" / "file")
+    assert (tmp_path / "deep" / "down").is_dir()
+    with pytest.raises(HyqError, match="it is a directory"):
+        check_writable(tmp_path / "deep")
+    (tmp_path / "file").write_text("kept")
+    with pytest.raises(HyqError, match="cannot write"):
+        check_writable(tmp_path / "file" / "below")
+
+
+def test_only_files_and_directories_are_plain(tmp_path: Path) -> None:
+    inside = tmp_path / "run" / "best"
+    inside.mkdir(parents=True)
+    (inside / "file").write_text("x")
+    (tmp_path / "link").symlink_to(tmp_path / "run")
+    check_plain(tmp_path / "link")  # which the user gave
+    for make in (lambda path: path.symlink_to(tmp_path / "elsewhere"), os.mkfifo):
+        make(inside / "odd")
+        with pytest.raises(HyqError, match="odd is a link or a device"):
+            check_plain(tmp_path / "run")
+        (inside / "odd").unlink()
 
 
 def test_a_full_disk_is_one_clear_line_and_leaves_nothing(
@@ -164,11 +249,12 @@ def test_a_full_disk_is_one_clear_line_and_leaves_nothing(
     assert sorted(p.name for p in tmp_path.iterdir()) == ["kept", "log"]
 
 
-def test_appending_cuts_off_what_a_kill_left_of_a_line(tmp_path: Path) -> None:
+@pytest.mark.parametrize("left", ["", "t", "tw"])
+def test_appending_cuts_off_what_a_kill_left_of_a_line(tmp_path: Path, left: str) -> None:
     log = tmp_path / "log"
     append_line(log, "one")
     with log.open("a") as file:
-        file.write("tw")
+        file.write(left)
     append_line(log, "two")
     assert log.read_text() == "one\ntwo\n"
 
@@ -187,6 +273,9 @@ def test_json_that_was_changed_is_noticed(tmp_path: Path) -> None:
     path.write_text(path.read_text().replace("1.5", "1.25"))
     with pytest.raises(HyqError, match="not what was written"):
         read_json(path)
+    content = json.loads(path.read_text().replace("1.25", "1.5"))
+    path.write_text(json.dumps(dict(reversed(content.items()))))  # laid out in another way
+    assert read_json(path, signed=True)["a"] == [1.5, None]
     path.write_text('{"a": 1}')  # as people write it
     assert read_json(path) == {"a": 1}
     with pytest.raises(HyqError, match="not what was written"):
@@ -211,6 +300,10 @@ def test_what_is_read_is_bounded(tmp_path: Path) -> None:
         file.truncate(1 << 40)
     with pytest.raises(HyqError, match="too large"):
         read_json(path)
+    path.write_bytes(b"abc")
+    assert read_bytes(path, 3) == b"abc"
+    with pytest.raises(HyqError, match="3 bytes, where 2 may be"):
+        read_bytes(path, 2)
     path.unlink()
     os.mkfifo(path)
     with pytest.raises(HyqError, match="is not a file"):

@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -12,11 +12,14 @@ from hyq.core.errors import HyqError
 from hyq.core.schedules import PiecewiseLinear, schedule
 from hyq.core.settings import (
     check_choices,
+    check_idle,
+    check_interval,
     check_range,
     decode,
     decode_value,
     encode,
     encode_value,
+    json_object,
 )
 
 
@@ -35,6 +38,11 @@ class Base:
 
 
 @dataclass(frozen=True)
+class Counted:
+    count: int
+
+
+@dataclass(frozen=True)
 class Config(Base):
     """A config with more."""
 
@@ -46,6 +54,8 @@ class Config(Base):
     """Units."""
     pair: tuple[float, float] = (0.0, 1.0)
     """Two."""
+    bounds: tuple[float, float] | Literal["auto"] | None = "auto"
+    """Two, a word, or nothing."""
     name: str = "x"
     """Its name."""
 
@@ -64,6 +74,9 @@ class Config(Base):
         ({"hidden": None}, Config()),
         ({"hidden": ()}, Config(hidden=())),
         ({"pair": [1, 2]}, Config(pair=(1.0, 2.0))),
+        ({"bounds": [1, 2]}, Config(bounds=(1.0, 2.0))),
+        ({"bounds": "auto"}, Config()),
+        ({"bounds": None}, Config(bounds=None)),
         ({"name": "y"}, Config(name="y")),
     ],
 )
@@ -93,7 +106,10 @@ def test_settings_decode_and_come_back_from_json(given: dict[str, Any], expected
         ({"hidden": "88"}, "hidden must be a sequence"),
         ({"hidden": [1, "2"]}, "hidden must be a whole number, got '2'"),
         ({"pair": [1]}, r"pair must have 2 entries, got \[1\]"),
+        ({"bounds": 3}, "bounds must be a sequence, got 3"),
+        ({"bounds": "all"}, "bounds must be one of auto, got 'all'"),
         ({"name": 3}, "name must be of type str"),
+        ({"nom": 3, "Name": 4}, "no setting is called Name, nom"),
     ],
 )
 def test_what_does_not_fit_raises_by_name(given: dict[str, Any], message: str) -> None:
@@ -115,6 +131,38 @@ def test_anything_may_be_a_setting_without_a_type() -> None:
     marker = object()
     assert decode_value("x", Any, marker) is marker
     assert decode_value("x", dict, {"a": 1}) == {"a": 1}
+
+
+@dataclass(frozen=True)
+class Outer:
+    inner: Counted
+    named: Mapping[str, Any]
+
+
+def test_objects_are_decoded_part_by_part() -> None:
+    found = decode(Outer, {"inner": {"count": 3.0}, "named": {"a": "b"}})
+    assert found == Outer(Counted(3), {"a": "b"})
+    for wrong in ({"inner": [3], "named": {}}, {"inner": {"count": 3}, "named": 5}):
+        with pytest.raises(HyqError, match="must be an object of named values, got"):
+            decode(Outer, wrong)
+    assert json_object('{"a": [1]}') == {"a": [1]}
+    for text in ("[1]", "{"):
+        with pytest.raises(HyqError, match="given as a JSON object"):
+            json_object(text)
+
+
+def test_bounds_have_the_smaller_one_first() -> None:
+    for fine in (None, (0.0, 1.0), (-2.0, -1.0)):
+        check_interval("x", fine)
+    for wrong in ((1.0, 1.0), (1.0, 0.0)):
+        with pytest.raises(HyqError, match="x must have its smaller bound first"):
+            check_interval("x", wrong)
+
+
+def test_options_without_effect_are_named() -> None:
+    check_idle("this", one=None, other=False)
+    with pytest.raises(HyqError, match=r"^this does not use --a-b, --c: leave it out$"):
+        check_idle("this", a_b=0.5, other=None, c=True)
 
 
 @pytest.mark.parametrize(

@@ -565,6 +565,9 @@ WHEEL = gym.spaces.Box(np.array([-1, 0], np.float32), np.array([1, np.inf], np.f
         (np.array([[-1.0, 0.0], [1.0, -0.5]]), WHEEL, "reaches -0.5 in dimension 1"),
         (np.array([0.0, 1.0]), WHEEL, r"shape \(\), the environment's \(2,\)"),
         (np.array([0, 1]), gym.spaces.Text(3), "not supported"),
+        (np.array([[-1.0], [1.0]]), gym.spaces.Box(-1, 2, (1,)), None),
+        (np.array([[-1.0], [1.0]]), gym.spaces.Box(-2, 1, (1,)), None),
+        (np.array([[-1.0], [1.0]]), gym.spaces.Box(-2, 2, (1,)), "fill -1 to 1 exactly"),
     ],
 )
 def test_actions_must_be_of_the_environment(

@@ -69,10 +69,11 @@ def test_rounding_never_reaches_a_slot_of_priority_zero(number: float) -> None:
         assert (probability >= 0.0).all()
 
 
-def test_rounding_never_passes_the_end_of_a_row() -> None:
+@pytest.mark.parametrize("size", [1.0, 1e-3])
+def test_rounding_never_passes_the_end_of_a_row(size: float) -> None:
     rng = np.random.default_rng(0)
     for _ in range(200):
-        leaves = rng.random(32)
+        leaves = size * rng.random(32)
         leaves[0] = 0.0
         (drawn,), _ = filled(leaves).draw(1, Fixed(np.array([1.0 - 2**-53])))
         assert drawn == 31
@@ -83,6 +84,20 @@ def test_the_last_of_a_slot_named_twice_counts() -> None:
     priorities.set(np.array([7, 7, 8, 7, 8]), np.array([3.0, 5.0, 1.0, 0.0, 4.0]))
     assert priorities.leaves[7:9].tolist() == [0.0, 4.0]
     assert (priorities.total, priorities.count) == (98 + 4.0, 99)
+
+
+def test_one_slot_or_none_may_be_set() -> None:
+    priorities = Priorities(40)
+    priorities.set(np.array([33]), np.array([0.5]))
+    priorities.set(np.array([], np.int64), np.array([]))
+    assert (priorities.total, priorities.count) == (0.5, 1)
+    assert priorities.draw(2, np.random.default_rng(0))[0].tolist() == [33, 33]
+
+
+def test_memory_is_that_of_the_slots_and_the_nodes_above() -> None:
+    # Rows of 32 slots: 1,250 below the root; or 9,375 below 293 rows of nodes below the root.
+    assert Priorities(40_000).nbytes == 8 * (40_000 + 1_250)
+    assert Priorities(300_000).nbytes == 8 * (300_000 + 293 * 32 + 293)
 
 
 def test_a_million_updates_leave_no_drift() -> None:

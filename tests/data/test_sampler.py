@@ -14,7 +14,16 @@ from hyq.core.schedules import schedule
 from hyq.core.types import FloatArray
 from hyq.data.dataset import Dataset, Episode
 from hyq.data.replay_buffer import ReplayBuffer
-from hyq.data.sampler import MIXES, Bernoulli, Drawn, HybridSampler, Mix, Source, Split
+from hyq.data.sampler import (
+    MIXES,
+    Bernoulli,
+    ByPriority,
+    Drawn,
+    HybridSampler,
+    Mix,
+    Source,
+    Split,
+)
 
 GAMMA = 0.9
 OFFLINE = 1000.0
@@ -90,6 +99,17 @@ def test_bernoulli_decides_for_the_whole_minibatch() -> None:
     found = [drawn(sampler, seed=seed) for seed in range(60)]
     assert {one.offline_rows for one in found} == {0, 8}
     assert all(len(one.parts) == 1 and len(one.batch) == 8 for one in found)
+
+
+def test_the_share_by_priority_is_that_of_one_buffer() -> None:
+    data, own = offline(steps=3).buffer, online(steps=2).buffer
+    data.set_priorities(np.arange(3), np.array([1.0, 2.0, 3.0]))
+    valid = np.flatnonzero(own.priorities())
+    own.set_priorities(valid, np.full(len(valid), 0.5))  # 2 in all, beside 6
+    rule, rng = ByPriority(data, own), np.random.default_rng(0)
+    rows = [rule(8, 0, rng) for _ in range(4000)]
+    assert np.mean(rows) == pytest.approx(6.0, abs=4 * np.sqrt(8 * 0.75 * 0.25 / 4000))
+    assert np.var(rows) == pytest.approx(8 * 0.75 * 0.25, rel=0.15)
 
 
 def test_rows_are_tagged_with_their_source() -> None:
@@ -278,13 +298,33 @@ def test_a_split_covers_all_rows_once_in_order(size: int, shards: int, n_step: i
     assert sum(sizes) == size
     assert max(sizes) - min(sizes) <= 1
     for name in vars(batch):
-        if name != "one_step" and getattr(batch, name) is not None:
+        if name == "value_range":
+            assert {part.value_range for part in parts} == {batch.value_range}
+        elif name != "one_step" and getattr(batch, name) is not None:
             joined = torch.cat([getattr(part, name) for part in parts])
             assert torch.equal(joined, getattr(batch, name)), name
     assert batch.one_step is not None
     for name in ("reward", "discount", "next_observation", "observation", "weight"):
         joined = torch.cat([getattr(part.one_step, name) for part in parts])
         assert torch.equal(joined, getattr(batch.one_step, name)), name
+
+
+def test_the_value_range_holds_every_return_of_the_rewards_stored() -> None:
+    sampler = hybrid(one_step=True, offline=offline(n_step=2))
+    batch = drawn(sampler).batch
+    assert batch.value_range == pytest.approx((0.0, (OFFLINE + 7) / (1 - GAMMA)))
+    assert batch.one_step is not None
+    assert batch.one_step.value_range == batch.value_range
+    # It follows gamma's schedule and rewards not drawn yet, of both sources.
+    assert drawn(sampler, gamma=0.5).batch.value_range == pytest.approx((0.0, 2 * (OFFLINE + 7)))
+    assert drawn(sampler, gamma=1.0).batch.value_range is None
+    assert sampler.online is not None
+    sampler.online.buffer.add(
+        np.zeros(2, int), np.array([-5.0, 0.0]), np.ones(2), np.zeros(2, bool), np.zeros((2, 1))
+    )
+    assert drawn(sampler, offline_only=True).batch.value_range == pytest.approx(
+        (-50.0, (OFFLINE + 7) / (1 - GAMMA))
+    )
 
 
 def test_dictionaries_stay_dictionaries() -> None:

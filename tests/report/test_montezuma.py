@@ -23,7 +23,7 @@ def row(number: int, steps: int, **more: Any) -> Row:
 
 
 def run(algorithm: str, data: str | None, seed: int = 100) -> RunResult:
-    """Records of a run whose episodes earn 0 first, and its level at last; seed 102 is half way."""
+    """Records of a run whose episodes return 0 first, its level at last; seed 102 is half way."""
     level = LEVELS[algorithm] + 100 * (seed - 100)
     reports = 1 if seed == 102 else 2
     rows = [

@@ -114,7 +114,7 @@ def moving_average(run: RunResult) -> tuple[FloatArray, FloatArray]:
 
 
 def steps_until(run: RunResult, points: float) -> float:
-    """Return the steps until 100 episodes in a row earn so much; infinite where never."""
+    """Return the steps until 100 episodes in a row return so much; infinite where never."""
     steps, average = moving_average(run)
     reached = np.flatnonzero(average >= points)
     return float(steps[reached[0]]) if len(reached) else np.inf
@@ -132,7 +132,7 @@ def report_datasets(path: Path, console: Console) -> None:
         averages = [(moving_average(run), False) for run in runs]
         curves.append(summed(data, averages, color=color, marker=""))
     levels = [Level(mark, f"{mark:,.0f} points", dashes=DOTTED) for mark in MARKS]
-    title = f"online steps until {RECENT_EPISODES} successive episodes earn so much on average"
+    title = f"online steps until {RECENT_EPISODES} successive episodes return so much on average"
     table = TextTable(("data", "seed", *(f"{mark:,.0f}" for mark in MARKS)), rows, title, left=2)
     said = ", then ".join(f"{data} ({_steps(steps)})" for steps, data in sorted(order))
     panel = Panel("", [*curves, *levels], y_label=RECENT.label)

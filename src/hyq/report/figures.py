@@ -42,7 +42,7 @@ class Curve:
     seeds: int = 0
     """How many runs it sums up; 0 for what is not a run."""
     shown: bool = True
-    """Whether it is drawn before a reader asks for it."""
+    """Whether it is drawn at first."""
 
     @property
     def values(self) -> list[float]:
@@ -60,7 +60,7 @@ class Curve:
 
 @dataclass(frozen=True)
 class Level:
-    """A horizontal line: what an algorithm that never acts earns, or a mark to compare with."""
+    """A horizontal line: the return of an algorithm that never acts, or a mark to compare with."""
 
     value: float
     label: str = ""
@@ -78,7 +78,7 @@ class Panel:
 
     title: str
     drawn: Sequence[Curve | Level]
-    """All that a reader can ask for."""
+    """All that a reader can switch on."""
     x_label: str = "online steps"
     y_label: str = ""
     x_range: tuple[float, float] | None = None
@@ -90,7 +90,7 @@ class Panel:
 
     @property
     def shown(self) -> list[Curve | Level]:
-        """What is drawn before a reader asks for more."""
+        """What is drawn at first."""
         return [one for one in self.drawn if one.shown]
 
     @property

@@ -165,7 +165,7 @@ def learning_panels(lines: list[Line], facts: Mapping[str, EpisodeFacts]) -> lis
         best = max((v for one in drawn if isinstance(one, Curve) for v in one.values), default=0.0)
         known = {"expert": facts.get("expert"), "data": facts.get(data)}
         marks = {name: one.mean_return for name, one in known.items() if one is not None}
-        # Far above every curve, a mark would only press them down: it is told in words.
+        # Far above every curve, a mark would only press them down: it is said in words.
         drawn += [
             Level(value, f"{name}: {value:,.0f}", dashes=DOTTED, shown=value <= 2 * best)
             for name, value in marks.items()

@@ -28,7 +28,7 @@ def start_lines(runs: Sequence[RunResult]) -> list[Line]:
 
 
 def start_table(runs: Sequence[RunResult]) -> TextTable:
-    """Lay out when each way of learning solved the problem, and what its last policy earns."""
+    """Lay out when each way of learning solved the problem, and the return of its last policy."""
     rows = []
     for name, here in grouped(runs, lambda run: str(run.setting("algorithm"))).items():
         ended = [run.summary for run in here if run.summary is not None]

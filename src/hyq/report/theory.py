@@ -91,7 +91,7 @@ def _setting(row: Row) -> Setting:
 
 
 def samples_bound(rows: list[Row], epsilon: float) -> float:
-    """Return the samples that Corollary 1 asks for, on average over instances."""
+    """Return the samples that Corollary 1 needs, on average over instances."""
     instances = {row["seed"]: row for row in rows}.values()
     return float(np.mean([sample_complexity(_setting(row), epsilon) for row in instances]))
 

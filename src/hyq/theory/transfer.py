@@ -5,7 +5,7 @@ For a policy pi with occupancy d and offline distributions nu,
     C_pi = max{0, max over f in F of  sum_h E_{d_h}[g_h] / sqrt(sum_h E_{nu_h}[g_h^2])},
 
 where g_h = T f_{h+1} - f_h. We read it as the smallest C >= 0 with numerator <= C * denominator for
-every f, which settles 0/0 (no constraint) and x/0 for x > 0 (C = inf).
+every f, which decides 0/0 (no constraint) and x/0 for x > 0 (C = inf).
 
 T is a maximum, so f -> g is not linear; but it is one-to-one and onto. Given any g, the recursion
 f_h = T f_{h+1} - g_h finds its f. Hence an unrestricted class that is closed under T has *all* its
