@@ -45,7 +45,7 @@ def panel_title(panel: str) -> str:
 
 
 def line_panels(lines: Sequence[Line], log_x: int = 0) -> list[Panel]:
-    """Draw a panel a setting; the lines that are not main ones are hidden until they are asked for.
+    """Draw a panel a setting; lines that are not main ones are hidden at first.
 
     The first line of an algorithm has its colour, others have colours and dashes of their own.
     """
