@@ -75,7 +75,7 @@ def test_runs_of_every_kind_are_compared(
     page = (tmp_path / "page.html").read_text()
     assert "On CartPole-v1, the newest return of the policy (median), highest first:" in page
     assert "Hy-Q: 2.5 (2 seeds)" in page
-    assert "3 runs, 2 not finished" in page
+    assert "3 runs, 2 of them not finished" in page
 
 
 def test_whatever_holds_runs_can_be_named(
@@ -133,7 +133,7 @@ def test_runs_that_differ_in_a_setting_are_not_taken_for_seeds_of_one() -> None:
     }
     said, *rest = compared(lines)
     assert "Hy-Q, no data: 2 (3 seeds); Hy-Q, no data, gamma 0.99: 2 (2 seeds)" in said
-    assert "Fewer than 3 seeds, of which" in rest[-1]
+    assert "fewer than three seeds" in rest[-1]
 
 
 def test_training_episodes_stand_for_evaluations_where_there_are_none() -> None:

@@ -46,7 +46,7 @@ def panel_title(panel: str) -> str:
 
 
 def line_panels(lines: Sequence[Line], log_x: int = 0) -> list[Panel]:
-    """Draw a panel a setting; the lines that are not main ones are hidden until they are asked for.
+    """Draw a panel a setting; lines that are not main ones are hidden at first.
 
     The first line of an algorithm has its colour, others have colours and dashes of their own.
     """
@@ -91,9 +91,9 @@ def compared(lines: Sequence[Line]) -> list[str]:
     few = [one for one in shown if len(one.values) < FEWEST_FOR_BAND]
     if names := [f"{one.label} on {panel_title(one.panel)}" for one in few]:
         more = f", and {len(names) - MOST_NAMED} more" * (len(names) > MOST_NAMED)
+        where = f"{listed(names[:MOST_NAMED])}{more}"
         found.append(
-            f"Fewer than {FEWEST_FOR_BAND} seeds, of which the next may differ by as much as these "
-            f"do: {listed(names[:MOST_NAMED])}{more}."
+            f"With fewer than three seeds, another may give a very different return: {where}."
         )
     return found
 
@@ -148,8 +148,8 @@ def _over_tasks_said(lines: Sequence[Line]) -> str:
 def state_said(runs: Sequence[RunResult]) -> str:
     """Say how many runs there are, and whether they may change yet."""
     under_way = sum(run.summary is None for run in runs)
-    state = f"{under_way} not finished: they may end elsewhere" if under_way else "all finished"
-    return f"{len(runs)} runs, {state}."
+    state = f"{under_way} of them not finished" if under_way else "all finished"
+    return f"{len(runs)} runs, {state}." if len(runs) > 1 or under_way else "1 run, finished."
 
 
 def compare_sections(runs: Sequence[RunResult]) -> list[Section]:

@@ -62,7 +62,7 @@ function vertical(panel, series) {
     const log = v => Math.log10(v), pad = 0.04 * (log(high) - log(low) || 1);
     return { share: v => (log(v) - log(low) + pad) / (log(high) - log(low) + 2 * pad || 1), at: powers(low, high) };
   }
-  if (low === high) [low, high] = [low - 1, high + 1];
+  if (low === high) { const around = Math.max(1, Math.abs(low) / 20); [low, high] = [low - around, high + around]; }
   const pad = 0.04 * (high - low);
   return { share: v => (v - low + pad) / (high - low + 2 * pad), at: ticks(low, high) };
 }
