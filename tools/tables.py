@@ -312,6 +312,26 @@ def montezuma(place: str, steps: str) -> str:
     return markdown((*columns, "last evaluation"), rows)
 
 
+def montezuma_curves(place: str) -> str:
+    """Montezuma's Revenge, run by run: the last 100 training episodes on the way."""
+    rows, marks = [], [100, 200, 300, 400, 600, 800, 1000]
+    for run in runs(f"montezuma/{place}"):
+        reached = run.rows[-1]["online_steps"] if run.rows else 0
+        if not reached:
+            continue
+        name = algorithm_name(str(run.setting("algorithm")))
+        if run.setting("algorithm") == "dqfd":
+            tuned = run.setting("margin_weight")
+            name += ", as published" if tuned is None else f", margin weight {tuned:g}"
+        points = [recent_return(run, 1000.0 * k) if 1000 * k <= reached else None for k in marks]
+        shown = ["" if value is None else f"{value:,.0f}" for value in points]
+        last = f"{run.summary['eval_return']:,.0f}" if run.summary and points[-1] else ""
+        rows.append((name, str(run.setting("seed")), *shown, last))
+    rows.sort(key=lambda row: (row[0] != "Hy-Q", row))
+    columns = ("algorithm", "seed", *(f"{k},000" for k in marks[:-1]), "1,000,000")
+    return markdown((*columns, "20 episodes of the last policy"), rows)
+
+
 def montezuma_runs(place: str) -> str:
     """Montezuma's Revenge, run by run: the last 100 training episodes, and evaluations."""
     rows = []
@@ -509,6 +529,7 @@ MAKERS: dict[str, Callable[..., str]] = {
     "start": start,
     "ablations": ablations,
     "montezuma": montezuma,
+    "montezuma-curves": montezuma_curves,
     "montezuma-runs": montezuma_runs,
     "coverage": coverage,
     "coverage-runs": coverage_runs,
