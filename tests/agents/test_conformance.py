@@ -385,7 +385,7 @@ def naive_huber(error: float) -> float:
 @pytest.mark.parametrize("double", [False, True])
 def test_the_losses_of_q_learning_are_those_of_naive_twins(double: bool) -> None:
     settings: dict[str, Any] = {"double": double, "cql_weight": 0.3, "learning_rate": 0.5}
-    settings["target_update_every"] = 1000
+    settings |= {"target_update_every": 1000, "value_range": None}
     more = {"margin": 0.2, "margin_weight": 0.7, "n_step_weight": 0.4, "n_step_offline": 3}
     agent, batch = after_one_update("hyq", **settings)
     imitating, steps = after_one_update("dqfd", **settings, **more)
