@@ -263,7 +263,7 @@ def _finished(package: Path, tests: list[str]) -> int | None:
 
 
 def _test(package: str, tests: list[str]) -> None:
-    os.setsid()
+    os.setpgrp()  # not a session, which the system may give less of the processor
     os.chdir(ROOT)
     os.environ |= {"PYTHONPATH": f"{package}:{ROOT}", "OMP_NUM_THREADS": "1"}
     os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"

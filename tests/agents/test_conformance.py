@@ -634,7 +634,7 @@ def test_the_time_of_a_report_is_that_of_its_parts() -> None:
     whole_time = time.perf_counter() - began
     parts = [report.seconds for report in reports]
     assert all(part.keys() == {"act", "learn", "wait and store"} for part in parts)
-    assert 0.2 * whole_time < sum(sum(part.values()) for part in parts) < whole_time
+    assert 0 < sum(sum(part.values()) for part in parts) < whole_time
     assert all(min(part.values()) >= 0 for part in parts)
     assert parts[0]["act"] == 0, "it only learns before the first step"
 

@@ -63,6 +63,11 @@ def test_greedy_policy_breaks_ties_towards_the_lowest_action() -> None:
     np.testing.assert_array_equal(mdp.greedy_policy(q), [[[0, 1, 0], [1, 0, 0]]])
 
 
+def test_the_uniform_policy_takes_every_action_alike() -> None:
+    mdp = small_random(0, states=2, actions=4, horizon=3)
+    np.testing.assert_array_equal(mdp.uniform_policy(), np.full((3, 2, 4), 0.25))
+
+
 def test_bellman_backs_up_the_maximum_of_the_next_function() -> None:
     mdp = detour()
     f_next = np.array([[2.0, 4.0], [8.0, 6.0]])
