@@ -173,7 +173,7 @@ def _code(node: ast.AST) -> Iterator[ast.AST]:
                 yield from _code(part)
         return
     for name, value in ast.iter_fields(node):
-        if name in ("annotation", "returns", "decorator_list", "type_params", "defaults"):
+        if name in ("annotation", "returns", "decorator_list", "type_params", "defaults", "kw_defaults"):
             continue
         for child in value if isinstance(value, list) else [value]:
             if isinstance(child, ast.AST) and not isinstance(
