@@ -271,6 +271,18 @@ def test_a_damaged_description_is_noticed(
         Policy.load(tmp_path)
 
 
+def test_more_layers_than_there_are_weights_are_not_built(tmp_path: Path) -> None:
+    vector_policy().save(tmp_path)
+    description = tmp_path / "policy.json"
+    about = json.loads(description.read_text())
+    weights = len(load_arrays(tmp_path / WEIGHTS))
+    half = weights // 2 + 1
+    about["network"]["layers"] |= {"hidden": [4] * half, "convolutions": [[1, 1, 1]] * half}
+    write_json(description, about)
+    with pytest.raises(HyqError, match="more layers than weights"):
+        Policy.load(tmp_path)
+
+
 class Own(nn.Module):
     """A network of a user's."""
 

@@ -199,8 +199,8 @@ class Trainer:
         self._predicted, self._return = np.zeros(envs), np.zeros(envs)
         self._discount, self._beginning = np.ones(envs), np.ones(envs, dtype=bool)
         self._clear_metrics()
-        if collector is not None and sampler.online is not None:
-            sampler.online.buffer.start(np.arange(envs), collector.frame)
+        if collector is not None:
+            self._buffer.start(np.arange(envs), collector.frame)
 
     def run(self, stop: Callable[[], bool] = lambda: False) -> Iterator[Report]:
         """Learn, and yield a report now and then; a restored trainer resumes where it was.

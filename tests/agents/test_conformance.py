@@ -30,7 +30,7 @@ from hyq.algorithms import (
     find_algorithm,
     setting_groups,
 )
-from hyq.build import Custom, build
+from hyq.build import Custom, build, check_parts
 from hyq.collector import VectorEnv
 from hyq.core.actions import ActionKind
 from hyq.core.errors import HyqError
@@ -1068,6 +1068,10 @@ def test_parts_that_do_not_fit_raise_before_any_step() -> None:
         made("dqn", fixed_epsilon_envs=3)
     trainer = build(configure("bc"), None, DATA, streams, spaces=spaces)
     assert trainer.collector is None
+    for custom in (Custom(loss=doubled_loss), Custom(network=WithDropout)):
+        with pytest.raises(HyqError, match="rnd has its own networks and loss"):
+            check_parts(about("rnd"), envs(Chain, 1), None, custom)
+    check_parts(about("rnd"), envs(Chain, 1), None, Custom())
     with pytest.raises(HyqError, match="must return a tensor"):
         made("hyq", network=lambda *_: nn.Linear(5, 3))
     with pytest.raises(HyqError, match="no parameters to learn"):

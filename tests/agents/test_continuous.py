@@ -32,7 +32,6 @@ from hyq.core.actions import Actions, action_kind
 from hyq.core.errors import HyqError
 from hyq.core.trees import Tree, leaves
 from hyq.data.dataset import Dataset, Episode
-from hyq.data.replay_buffer import ReplayBuffer
 from hyq.data.sampler import Batch, ByPriority
 from hyq.exploration import ActionNoise, NoiseConfig
 from hyq.policy import Policy
@@ -336,17 +335,6 @@ def test_the_policies_that_imitate_weigh_what_they_imitate() -> None:
     q = agent.critic(batch.observation, mode)[0]
     expected = (mode - batch.action).square().mean(-1) - 0.5 * q / q.abs().mean()
     torch.testing.assert_close(td3_bc_actor_loss(agent, batch)[0], expected)
-
-
-def test_returns_to_go_are_known_where_episodes_end() -> None:
-    ended = Episode(np.zeros((4, 1), np.float32), np.zeros((3, 1)), np.array([1.0, 2, 4]), True)
-    cut = Episode(np.zeros((3, 1), np.float32), np.zeros((2, 1)), np.ones(2), False)
-    box = gym.spaces.Box(0, 1, (1,), np.float32)
-    buffer = ReplayBuffer.of(Dataset.of([ended, cut], {}), box, Actions(box), return_gamma=0.5)
-    found = buffer.return_to_go(np.array([0, 1, 2, 4, 5]))
-    assert found.tolist() == [3.0, 4.0, 4.0, -math.inf, -math.inf]
-    online = ReplayBuffer(1, 9, box, Actions(box).space)
-    assert online.return_to_go(np.array([1])).tolist() == [-math.inf]
 
 
 def test_priorities_decide_the_share_of_demonstrations() -> None:

@@ -1,5 +1,6 @@
 """PPO with random network distillation: values by hand, exact resuming, and a reward to find."""
 
+import time
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -268,6 +269,16 @@ def test_a_policy_starts_as_good_as_uniform_with_orthogonal_weights() -> None:
     assert isinstance(weight, torch.Tensor)
     assert weight.shape == (64, LENGTH)
     torch.testing.assert_close(weight.T @ weight, 2 * torch.eye(LENGTH), atol=1e-5, rtol=0)
+
+
+def test_the_time_of_a_report_is_that_of_its_parts() -> None:
+    began = time.perf_counter()
+    reports = list(trainer(replace(SMALL, online_steps=512, report_every=256)).run())
+    whole_time = time.perf_counter() - began
+    assert [report.online_steps for report in reports] == [256, 512]
+    parts = [second for report in reports for second in report.seconds.values()]
+    assert min(parts) >= 0
+    assert 0 < sum(parts) < whole_time
 
 
 def test_actions_are_drawn_with_the_chances_of_the_policy() -> None:

@@ -174,10 +174,10 @@ def test_a_lock_is_waited_for(tmp_path: Path) -> None:
     entered = threading.Event()
 
     def enter() -> None:
-        with locked(tmp_path / "new" / "lock"):
+        with locked(tmp_path / "new" / "deep" / "lock"):
             entered.set()
 
-    with locked(tmp_path / "new" / "lock"):
+    with locked(tmp_path / "new" / "deep" / "lock"):
         other = threading.Thread(target=enter)
         other.start()
         assert not entered.wait(0.1)

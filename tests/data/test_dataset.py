@@ -580,6 +580,7 @@ def test_actions_must_be_of_the_environment(
         check_fits(acting(action), BOX, space)
     assert "\n" not in str(refused.value)
     assert "int)" not in str(refused.value), "numbers are never to be rounded"
+    assert ("ravel" in str(refused.value)) == ("ravel" in message)
 
 
 IMAGE = gym.spaces.Box(0, 255, (84, 84), np.uint8)

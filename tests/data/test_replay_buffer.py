@@ -1,5 +1,6 @@
 """The replay buffer against a twin that keeps every episode in plain lists."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -517,6 +518,17 @@ def test_float_actions_of_a_dataset_are_kept() -> None:
     found = buffer.gather(np.array([0, 1]), 1, 0.9).action
     np.testing.assert_array_equal(found, action)
     assert found.dtype == np.float32
+
+
+def test_returns_to_go_are_known_where_episodes_end() -> None:
+    ended = Episode(np.zeros((4, 1), np.float32), np.zeros((3, 1)), np.array([1.0, 2, 4]), True)
+    cut = Episode(np.zeros((3, 1), np.float32), np.zeros((2, 1)), np.ones(2), False)
+    box = gym.spaces.Box(0, 1, (1,), np.float32)
+    buffer = ReplayBuffer.of(Dataset.of([ended, cut], {}), box, Actions(box), return_gamma=0.5)
+    found = buffer.return_to_go(np.array([0, 1, 2, 4, 5]))
+    assert found.tolist() == [3.0, 4.0, 4.0, -math.inf, -math.inf]
+    online = ReplayBuffer(1, 9, box, Actions(box).space)
+    assert online.return_to_go(np.array([1])).tolist() == [-math.inf]
 
 
 Change = Callable[[FloatArray], FloatArray]

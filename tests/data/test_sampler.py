@@ -211,6 +211,18 @@ def test_each_source_weighs_its_rows_by_its_own_priorities() -> None:
         assert found.batch.weight[rows].min() < 0.5
 
 
+def test_returns_are_those_of_the_drawn_rows_where_they_are_wanted() -> None:
+    assert drawn(hybrid()).batch.return_to_go is None
+    episode = Episode(np.zeros((3, 1), np.float32), np.zeros(2, int), np.array([1.0, 4.0]), True)
+    buffer = ReplayBuffer.of(Dataset.of([episode], {}), BOX, Actions(DISCRETE), return_gamma=0.5)
+    sampler = hybrid(offline=Source(buffer, 1, 0.6, 1e-2), return_to_go=True)
+    batch = drawn(sampler, size=32).batch
+    assert batch.return_to_go is not None
+    expected = torch.where(batch.reward == 1.0, 3.0, 4.0)  # 1 + 4 / 2, and 4
+    expected[~batch.offline] = -torch.inf
+    assert torch.equal(batch.return_to_go, expected)
+
+
 def test_only_offline_rows_where_that_is_asked_for_or_nothing_else_is_there() -> None:
     assert drawn(hybrid(0.0)).offline_rows == 0
     assert drawn(hybrid(1.0)).offline_rows == 8

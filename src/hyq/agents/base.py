@@ -210,7 +210,6 @@ class GradientStep:
     def _adam(self, share: Sequence[int]) -> torch.optim.Optimizer:
         return torch.optim.Adam(
             [self._masters[index] for index in share],
-            lr=self._config.learning_rate(0),
             eps=self._config.adam_epsilon,
             weight_decay=self._config.weight_decay,
             fused=True,

@@ -235,7 +235,7 @@ class RNDTrainer:
         self.network, self.distillation = network, distillation
         self._networks = nn.ModuleList((network, distillation)).to(config.device)
         self._learned = [p for p in self._networks.parameters() if p.requires_grad]
-        self._optimizer = torch.optim.Adam(self._learned, lr=config.learning_rate(0), fused=True)
+        self._optimizer = torch.optim.Adam(self._learned, fused=True)
         self._bonus = BonusScale(config.num_envs, config.gamma_intrinsic)
         parts = {"bonus": self._bonus, "collector": collector}
         self._parts: dict[str, Any] = parts | distillation.moments()
