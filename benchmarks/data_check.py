@@ -20,12 +20,11 @@ from pathlib import Path
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from hyq.coverage.check import check_all
-from hyq.coverage.steps import play_in
+from hyq.coverage.policy import play_in
 from hyq.data.dataset import Dataset
 from hyq.envs.combination_lock import LockSpec
-from hyq.experts.lock import lock_dataset
+from hyq.experts.lock import lock_dataset, optimal_policy
 from hyq.fqi.classes import GreedyPolicy
-from hyq.runs.lock_coverage import PLAYED, optimal_policy
 
 LOCK = LockSpec(horizon=100)
 SECONDS, GIGABYTES = 30.0, 1.0
@@ -38,7 +37,7 @@ def measure(root: Path, kind: str) -> None:
     data, policy, played = Dataset.load(root / "data"), None, None
     if kind == "policy":
         policy = GreedyPolicy(tuple(optimal_policy(LOCK)))
-        played = kind, play_in(policy, data, None, PLAYED)
+        played = kind, play_in(policy, data, None, 500)
     check_all({"data": data}, played=played, by_step=policy)
     seconds = time.perf_counter() - started
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

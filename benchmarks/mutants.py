@@ -27,6 +27,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import pytest
@@ -200,9 +201,18 @@ def _changes(node: ast.AST) -> Iterator[tuple[ast.AST, Callable[[], None]]]:
         yield node, lambda: setattr(node, "value", changed)
 
 
-@cache
+TRACING = Lock()
+"""Held while tests are traced, so that two workers do not trace the same ones."""
+
+
 def trace(test: str) -> CoverageData:
     """Return which tests of a file run which lines; it is found once until one of both changes."""
+    with TRACING:
+        return _traced(test)
+
+
+@cache
+def _traced(test: str) -> CoverageData:
     kept = BUILD / f"{test.replace('/', '-')}.coverage"
     about = (ROOT / "src/hyq" / file for file, tests in TESTS.items() if test in tests)
     sources = [ROOT / "tests" / test, *about]

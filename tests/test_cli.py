@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from hyq.cli import SUBCOMMANDS, main, summary
-from hyq.commands import lock
+from hyq.commands import train
 from hyq.data.dataset import Dataset
 
 QUICK = ["--horizon", "6", "--offline-samples", "6000"]
@@ -183,7 +183,7 @@ print("torch" in sys.modules)
 def test_data_is_not_made_for_a_place_that_is_taken(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lock, "lock_dataset", lambda *_: pytest.fail("data was made"))
+    monkeypatch.setattr(train, "lock_dataset", lambda *_: pytest.fail("data was made"))
     words = ["data", "make", "lock", "--kind", "occupancy", "--out", str(tmp_path)]
     assert "exists already" in complaint(words, capsys)
 

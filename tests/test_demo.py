@@ -10,8 +10,9 @@ import hyq
 from hyq.cli import main
 from hyq.commands import demo
 from hyq.experts.scripted import scripted_dataset
+from hyq.report.compare import compared, line_panels
 from hyq.report.records import RunResult
-from hyq.report.start import NAMES, start_conclusion, start_panel, start_table
+from hyq.report.start import NAMES, start_lines, start_table
 from hyq.runs.lock_spec import LockRun
 from hyq.runs.spec import RunSpec
 from hyq.runs.suites import start_runs
@@ -52,7 +53,7 @@ def test_it_ends_with_a_page(
     page = tmp_path / "demo/1/index.html"
     assert capsys.readouterr().out.rstrip().endswith(f"open {page}")
     text = page.read_text()
-    assert "Logs and live steps (Hy-Q): solved in 0 of 1 runs" in text
+    assert "On MountainCar-v0, no run solved it" in text
     assert text.count('<div class="chart">') == 2
 
 
@@ -61,6 +62,7 @@ def run(algorithm: str, seed: int, solved_at: int | None, value: float) -> RunRe
     steps = 0 if algorithm == "cql" else 1000
     rows = [{"online_steps": steps, "eval_return": value}]
     summary = {"solved": solved_at is not None, "solved_at": solved_at, "eval_return": value}
+    summary["online_steps"] = steps
     return RunResult(spec, rows, summary)
 
 
@@ -74,7 +76,9 @@ def test_the_table_is_of_medians_and_ranges() -> None:
     assert hybrid[1:] == ("3 of 3", "400 (500)", "-101 (-102 to -100)")
     assert online[1:] == ("0 of 2", "-", "-200 (-200 to -200)")
     assert offline[1:] == ("0 of 1", "-", "-120 (-120 to -120)")
-    panel = start_panel(runs)
+    lines = start_lines(runs)
+    (panel,) = line_panels(lines)
     assert [level.value for level in panel.levels] == [-120.0, -110.0]
     assert [curve.label for curve in panel.curves] == [*NAMES.values()][:2]
-    assert "3 of 3" in start_conclusion(runs)
+    said, *_ = compared(lines)
+    assert "logs and live steps (Hy-Q) solved 3 of 3 after 400 online steps" in said

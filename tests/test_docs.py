@@ -9,14 +9,25 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import hyq
 from hyq import cli
 from hyq.algorithms import ALGORITHMS, configure, setting_groups
+from hyq.coverage import cells, deep_fqe, drift
+from hyq.coverage.support import LEAST_INSIDE
+from hyq.data import stored
+from hyq.data.importing import order
+from hyq.fqi.briee import BRIEEConfig
+from hyq.fqi.hyq_fqi import HyQConfig
+from hyq.fqi.model_based import LinearModel
+from hyq.report.records import RunResult, grouped
+from hyq.report.stats import interquartile_mean
+from hyq.runs import kept, runner
 from hyq.runs.spec import RunSpec
 from tests.small import ROOT, make_small, python_blocks
-from tools.tables import missing_records, pages, renewed
+from tools.tables import missing_records, pages, renewed, runs, steps_to_solve
 
 SMALLER = {
     "INSTANCES = 40, 5, 10": "INSTANCES = 40, 5, 1",
@@ -140,6 +151,77 @@ def test_defaults_in_sentences_are_those_of_the_code() -> None:
     assert len(rows) >= 4
     for setting, default in rows:
         assert str(known["c"][setting]) == default, setting
+
+
+def test_defaults_in_tables_by_hand_are_those_of_the_code() -> None:
+    text = (ROOT / "docs/algorithms/briee.md").read_text()
+    [table] = re.findall(r"^\| setting \| released code \| `hyq` .*?\n\n", text, re.M | re.S)
+    known = vars(BRIEEConfig())
+    shown = {
+        row[1].split("`")[1] if "`" in row[1] else row[1]: row[3]
+        for row in (r.split("|") for r in table.split("\n") if r.strip())
+    }
+    for setting in ("latents", "ridge", "lambda_", "refresh", "bonus_cap", "discriminators"):
+        assert re.search(rf"\b{number(known[setting])}(?![\d.])", shown[setting]), setting
+    assert shown["encoding"].strip() == known["encoding"]
+    text = (ROOT / "docs/algorithms/model_based.md").read_text()
+    assert f"| {HyQConfig().iterations}, {HyQConfig().offline_share} |" in text
+    assert f"| {LinearModel(1).ridge:.0e} |".replace("e-0", "e-") in text
+
+
+def number(value: float) -> str:
+    """Return a setting as the tables print it."""
+    return "10%" if value == 0.1 else re.escape(f"{value:g}".replace("e-0", "e-"))
+
+
+def test_constants_in_sentences_are_those_of_the_code() -> None:
+    seconds = inspect.signature(runner.start).parameters["checkpoint_seconds"].default
+    said = {
+        "going_live.md": [
+            {120: "every two minutes"}[seconds],
+            {0.2: "a fifth of the episodes"}[kept.HELD_OUT],
+        ],
+        "data_check.md": [
+            f"acts for {drift.STEPS} steps",
+            f"*good* up to {cells.WELL:g} times",
+            f"*thin* up to {cells.THIN:g}",
+            f"below {LEAST_INSIDE:.0%} of".replace("%", " %"),
+            f"more than {cells.MOST_UNSEEN:.0%} do".replace("%", " %"),
+            {0.5: "more than half of the possible returns"}[deep_fqe.WIDEST],
+        ],
+        "robot_arm.md": [f"takes {drift.STEPS} live steps"],
+        "your_data.md": [
+            {0.2: "more than a fifth of the steps"}[order.DOUBTFUL],
+            {2**30: "above 1 GB"}[stored.LARGE],
+        ],
+    }
+    for page, sentences in said.items():
+        text = " ".join((ROOT / "docs" / page).read_text().split())
+        for sentence in sentences:
+            assert sentence in text, f"{page}: {sentence}"
+
+
+def test_numbers_of_the_first_page_are_those_of_the_records() -> None:
+    text = " ".join((ROOT / "README.md").read_text().split())
+    by = {run.spec["algorithm"]: steps_to_solve([*group]) for run, group in started()}
+    assert f"in {by['hyq'].solved} of {by['hyq'].runs} runs, after {by['hyq']} live steps" in text
+    assert f"solves {by['dqn'].solved} of {by['dqn'].runs} within 10,000 steps" in text
+    assert f"from the logs alone, {by['cql'].solved} of {by['cql'].runs} " in text
+    places = ("lock/shared", "lock/per-step")
+    lock = [run for place in places for run in runs(place) if run.spec["algorithm"] == "hyq"]
+    found = steps_to_solve(lock)
+    assert f"in {found.solved} of {found.runs} runs with {found} online samples" in text
+    for task in ("metaworld-drawer-open/half", "metaworld-button-press/half"):
+        here = [run for run in runs("continuous") if run.setting("data") == task]
+        success = interquartile_mean(np.array([run.rows[-1]["success"] for run in here]))
+        assert f"success rate is {success:.2f} (interquartile mean of five seeds each" in text
+        assert {(len(here), run.setting("online_steps")) for run in here} == {(5, 3000)}
+
+
+def started() -> list[tuple[RunResult, list[RunResult]]]:
+    """Return the runs of the first page by algorithm, each with one of them."""
+    groups = grouped(runs("start"), lambda run: str(run.spec["algorithm"]))
+    return [(group[0], group) for group in groups.values()]
 
 
 @pytest.mark.parametrize("page", pages(), ids=name)

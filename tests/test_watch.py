@@ -7,9 +7,10 @@ from typing import Any
 from rich.console import Console
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from hyq.commands.watch import HYBRID, header, line, to_tensorboard, watch
+from hyq.commands.watch import HYBRID, header, line, watch
 from hyq.core.terminal import progress_bar
 from hyq.runs.records import Progress
+from hyq.trackers import TensorBoard
 
 
 def test_tensorboard_gets_every_number_and_the_speed(tmp_path: Path) -> None:
@@ -18,7 +19,7 @@ def test_tensorboard_gets_every_number_and_the_speed(tmp_path: Path) -> None:
         for n, s in ((3, {"act": 1.0, "learn": 1.0}), (4, {"act": 1.0, "learn": 3.0}))
     ]
     given = [Progress({**row, "episodes": [[1, 2, 3]]}, None) for row in rows]
-    assert list(to_tensorboard(iter(given), tmp_path)) == given
+    watch(iter(given), Console(file=StringIO()), HYBRID, tracker=TensorBoard(tmp_path))
     events = EventAccumulator(str(tmp_path)).Reload()
     found = {
         name: [(event.step, event.value) for event in events.Scalars(name)]

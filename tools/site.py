@@ -125,8 +125,8 @@ def shown(cell: dict[str, Any]) -> Iterable[str]:
     for output in cell.get("outputs", ()):
         data = output.get("data", {})
         if "image/png" in data:
-            picture = "".join(data["image/png"]).replace("\n", "")
-            yield f'<img alt="what the cell above draws" src="data:image/png;base64,{picture}">'
+            image = "".join(data["image/png"]).replace("\n", "")
+            yield f'<img alt="what the cell above draws" src="data:image/png;base64,{image}">'
         else:
             text = "".join(output.get("text", data.get("text/plain", "")))
             yield f"````text\n{text.rstrip()}\n````"

@@ -9,6 +9,7 @@ A page holds `<!-- table: NAME ARGUMENTS -->`, the table, and `<!-- end -->`.
 import ast
 import inspect
 import json
+import math
 import re
 import sys
 import textwrap
@@ -24,6 +25,7 @@ import numpy as np
 from hyq.algorithms import ALGORITHMS, configure, setting_groups
 from hyq.core.actions import ActionKind
 from hyq.core.settings import encode_value
+from hyq.report import theory as report_theory
 from hyq.report.ablations import ablation_table, name_ablations, recent_return, steps_until
 from hyq.report.records import RunResult, algorithm_name, grouped
 from hyq.report.start import start_table
@@ -35,6 +37,10 @@ PAGES = ("README.md", "docs/**/*.md", "results/**/README.md")
 TABLE = re.compile(r"(<!-- table: ([^\n]+?) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 RECORD = re.compile(r"\bresults/[\w./*-]*[\w*/]")
 """What names a record: a place below results/."""
+BESIDE = re.compile(
+    r"`((?!\.|src/|docs/|tests/|results/|runs/)[\w.-]+(?:/|\.jsonl?|\.html|\.png|\.txt))`"
+)
+"""What names a file or a folder beside a page of results."""
 PLACEHOLDER = re.compile(r"/[A-Z][A-Z-]+\b.*")
 """What stands in a command for a name of one's own, such as ALGORITHM-DATA."""
 
@@ -61,8 +67,12 @@ def stale() -> list[Path]:
 
 def missing_records(page: Path) -> list[str]:
     """List the records that a page names and that do not exist."""
-    named = {PLACEHOLDER.sub("", name).rstrip("./") for name in RECORD.findall(page.read_text())}
-    return sorted(name for name in named if not any(ROOT.glob(name)))
+    text = page.read_text()
+    named = {PLACEHOLDER.sub("", name).rstrip("./") for name in RECORD.findall(text)}
+    lost = {name for name in named if not any(ROOT.glob(name))}
+    if page.is_relative_to(ROOT / "results"):  # and files and folders beside the page
+        lost |= {name for name in BESIDE.findall(text) if not any(page.parent.glob(name))}
+    return sorted(lost)
 
 
 def markdown(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -136,22 +146,34 @@ def preset(kind: ActionKind, algorithm: str, name: str) -> str:
     return markdown(("setting", f"`{name}`", "`default`"), changed)
 
 
+def presets(kind: ActionKind, algorithm: str, *names: str) -> str:
+    """List what several presets change, side by side."""
+    columns = ("default", *names)
+    values = [configure(algorithm, name, actions=kind).encoded() for name in columns]
+    rows = [
+        (f"`{setting}`", *(f"`{one[setting]}`" for one in values))
+        for setting in values[0]
+        if any(one[setting] != values[0][setting] for one in values)
+    ]
+    return markdown(("setting", *(f"`{name}`" for name in columns)), rows)
+
+
 def config(place: str) -> str:
     """List the fields of a dataclass of settings, named as module:Class."""
     module, name = place.split(":")
     group = getattr(import_module(module), name)
-    told = field_help(group)
+    helps = field_help(group)
     rows = []
     for part in fields(group):
         value = encode_value(part.default)
-        rows.append((f"`{part.name}`", f"`{value}`", told.get(part.name, "").replace("|", "\\|")))
+        rows.append((f"`{part.name}`", f"`{value}`", helps.get(part.name, "").replace("|", "\\|")))
     return markdown(("setting", "default", "meaning"), rows)
 
 
 def lock_settings() -> str:
     """List the settings of `hyq run lock`."""
-    told = field_help(LockRun)
-    rows = [(f"`{n}`", f"`{v}`", told[n]) for n, v in vars(LockRun()).items() if n in told]
+    helps = field_help(LockRun)
+    rows = [(f"`{n}`", f"`{v}`", helps[n]) for n, v in vars(LockRun()).items() if n in helps]
     return markdown(("setting", "default", "meaning"), rows)
 
 
@@ -249,10 +271,10 @@ def continuous() -> str:
         low, high = bootstrap_interval([ends], np.random.default_rng(0))
         interval = f" ({low:.3f} to {high:.3f})" if len(ends) > 1 else ""
         success = f"{interquartile_mean(np.array(ends)):.3f}{interval}"
-        earned = np.mean([(run.summary or {})["eval_return"] for run in here])
+        returned = np.mean([(run.summary or {})["eval_return"] for run in here])
         steps = f"{here[0].setting('online_steps'):,}"
         name = algorithm_name(method, "continuous")
-        rows.append((data, name, steps, str(len(here)), success, f"{earned:.3g}"))
+        rows.append((data, name, steps, str(len(here)), success, f"{returned:.3g}"))
     columns = ("data", "method", "live steps", "seeds", "success at the end: IQM (95% interval)")
     return markdown((*columns, "mean return"), rows)
 
@@ -290,6 +312,55 @@ def montezuma(place: str, steps: str) -> str:
     return markdown((*columns, "last evaluation"), rows)
 
 
+def montezuma_curves(place: str) -> str:
+    """Montezuma's Revenge, run by run: the last 100 training episodes on the way."""
+    rows, marks = [], [100, 200, 300, 400, 600, 800, 1000]
+    for run in runs(f"montezuma/{place}"):
+        reached = run.rows[-1]["online_steps"] if run.rows else 0
+        if not reached:
+            continue
+        name = algorithm_name(str(run.setting("algorithm")))
+        if run.setting("algorithm") == "dqfd":
+            tuned = run.setting("margin_weight")
+            name += ", as published" if tuned is None else f", margin weight {tuned:g}"
+        points = [recent_return(run, 1000.0 * k) if 1000 * k <= reached else None for k in marks]
+        shown = ["" if value is None else f"{value:,.0f}" for value in points]
+        last = f"{run.summary['eval_return']:,.0f}" if run.summary and points[-1] else ""
+        rows.append((name, str(run.setting("seed")), *shown, last))
+    rows.sort(key=lambda row: (row[0] != "Hy-Q", row))
+    columns = ("algorithm", "seed", *(f"{k},000" for k in marks[:-1]), "1,000,000")
+    return markdown((*columns, "20 episodes of the last policy"), rows)
+
+
+def montezuma_runs(place: str) -> str:
+    """Montezuma's Revenge, run by run: the last 100 training episodes, and evaluations."""
+    rows = []
+    for run in runs(f"montezuma/{place}"):
+        last = [one[1] for row in run.rows for one in row.get("episodes", ())][-100:]
+        steps = run.rows[-1].get("online_steps", 0)
+        evaluated = [row["eval_return"] for row in run.rows if row.get("eval_return") is not None]
+        data = str(run.setting("data")).removeprefix("montezuma/").removeprefix("None")
+        trained = ["", ""]
+        if last:
+            trained = [f"{np.mean(last):,.0f}", f"{np.mean(np.array(last) >= 2500):.0%}"]
+        rows.append(
+            (
+                algorithm_name(str(run.setting("algorithm"))),
+                data or "none",
+                str(run.setting("seed")),
+                f"{steps:,}" if steps else "none",
+                *trained,
+                *([f"{evaluated[-1]:,.0f}", f"{max(evaluated):,.0f}"] if evaluated else ["", ""]),
+            )
+        )
+    columns = ("method", "data", "seed", "steps", "return of the last 100 training episodes")
+    more = ("of them 2,500 or more", "last evaluation", "best evaluation")
+    order = {"hard": 0, "medium": 1, "easy": 2, "none": 3}
+    return markdown(
+        (*columns, *more), sorted(rows, key=lambda row: (order[row[1]], row[0], row[2]))
+    )
+
+
 def coverage() -> str:
     """How soon Hy-Q learns Montezuma's Revenge from each dataset."""
     rows = []
@@ -302,15 +373,145 @@ def coverage() -> str:
     return markdown(("data", "points an episode", "steps until then: median", "each seed"), rows)
 
 
-def drift() -> str:
-    """How often the drift test alarms."""
-    lines = (ROOT / "results/drift/drift.jsonl").read_text().splitlines()
-    groups = grouped(map(json.loads, lines), lambda row: str(row["fault"]))
+def coverage_runs() -> str:
+    """How soon each run of Hy-Q learns Montezuma's Revenge, those of the first comparison too."""
     rows = []
-    for fault, here in groups.items():
-        found = sum(bool(row["alarms"]) for row in here)
-        rows.append((fault, f"{found} of {len(here)}"))
-    return markdown(("what is wrong with the data", "alarms"), rows)
+    for data, seed, mark, values in _coverage():
+        rows.append((data, f"{seed}{mark}", *(f"{value:,.0f}" for value in values)))
+    return markdown(("data", "seed", *COVERAGE), rows)
+
+
+def coverage_means() -> str:
+    """Mean, standard error and median over the runs of each dataset."""
+    rows = []
+    for data, here in grouped(_coverage(), lambda row: row[0]).items():
+        cells = []
+        for one in np.array([values for *_, values in here]).T:
+            error = one.std(ddof=1) / np.sqrt(len(one))
+            cells.append(f"{one.mean():,.0f} ± {error:,.0f} ({np.median(one):,.0f})")
+        rows.append((f"{data} ({len(here)} runs)", *cells))
+    return markdown(("data", *COVERAGE), rows)
+
+
+COVERAGE = ("steps to 1,500 points", "to 2,500 points", "mean return until 500,000 steps")
+
+
+def _coverage() -> list[tuple[str, int, str, list[float]]]:
+    places = {
+        "coverage/runs": "",
+        "montezuma/planner/runs": "",
+        "montezuma/planner/two-million": "*",
+    }
+    found = []
+    for place, mark in places.items():
+        for run in runs(place):
+            data, seed = str(run.setting("data")).removeprefix("montezuma/"), run.setting("seed")
+            if run.spec["algorithm"] not in ("hyq", "Hy-Q") or not run.rows or "planner" in data:
+                continue
+            episodes = [episode for row in run.rows for episode in row["episodes"]]
+            returns = [episode[1] for episode in episodes if episode[0] <= 500_000]
+            values = [steps_until(run, 1500), steps_until(run, 2500), float(np.mean(returns))]
+            found.append((data, int(str(seed)), mark, values))
+    order = ("hard", "medium", "easy")
+    return sorted(found, key=lambda row: (order.index(row[0]), row[1], row[2]))
+
+
+def drift(by: str = "fault") -> str:
+    """How often the drift test alarms: in all, or by environment."""
+    lines = (ROOT / "results/drift/drift.jsonl").read_text().splitlines()
+    rows = [json.loads(line) for line in lines]
+    faults = list(grouped(rows, lambda row: str(row["fault"])))
+
+    def alarms(here: Sequence[dict[str, Any]], fault: str) -> str:
+        found = [bool(row["alarms"]) for row in here if row["fault"] == fault]
+        return f"{sum(found)} of {len(found)}" if found else "-"
+
+    if by == "fault":
+        columns = ("what is wrong with the data", "alarms")
+        return markdown(columns, [(fault, alarms(rows, fault)) for fault in faults])
+    groups = {**grouped(rows, lambda row: str(row["env"])), "all": rows}
+    cells = [[env, *(alarms(here, fault) for fault in faults)] for env, here in groups.items()]
+    return markdown(["environment", *faults], cells)
+
+
+def theory() -> str:
+    """Theorem 1, measured: what was lost, its slope, and the bounds."""
+    found = report_theory.read_measurements(ROOT / "results/theory")
+    marks, rows = (32, 128, 512, 1024), []
+    for problem, transfer, slope, _, _, bound, samples, corollary in report_theory.slope_rows(
+        found
+    ):
+        curves = grouped(
+            report_theory.select(found, "rates", problem=problem), lambda row: float(row["share"])
+        )
+        mine = next(
+            here for here in curves.values()
+            if f"{np.mean([row['transfer'] for row in here]):.2f}" == transfer
+        )  # fmt: skip
+        lost = dict(zip(*report_theory.mean_curve(mine, "iterations"), strict=True))
+        cells = [f"{lost[mark]:.2g}" if lost[mark] < 100 else f"{lost[mark]:.0f}" for mark in marks]
+        rows.append((problem, transfer, *cells, slope, bound, samples, corollary))
+    columns = ("problem", "C_π", "lost at T = 32", "128", "512", "1024", "slope, last three")
+    return markdown((*columns, "Theorem 1 at 1024", "samples to 0.1", "Corollary 1"), rows)
+
+
+def theory_lock() -> str:
+    """Coverage of the lock's datasets, and what Hy-Q took to solve it: medians over seeds."""
+    records = (ROOT / "results/theory/lock.jsonl").read_text().splitlines()
+    lines = []
+    for data, mine in grouped(map(json.loads, records), lambda row: str(row["data"])).items():
+        coverage = [
+            f"{np.median([math.inf if row[name] is None else row[name] for row in mine]):.3g}"
+            for name in ("transfer", "condition", "unsupported", "escaping")
+        ]
+        solved = sum(row["solved"] for row in mine)
+        samples = int(np.median([row["online_steps"] for row in mine]))
+        sign = "" if 2 * solved > len(mine) else "> "
+        lines.append((data, *coverage, f"{solved} of {len(mine)}", f"{sign}{samples:,}"))
+    columns = ("data", "Ĉ", "relative condition number", "visits without support", "escaping")
+    return markdown((*columns, "V-type Hy-Q solves", "online samples"), lines)
+
+
+def theory_v_type() -> str:
+    """Give what Algorithm 2 loses with learned features, by the share of the data and T."""
+    rows = json.loads((ROOT / "results/theory/v_type.json").read_text())["rows"]
+    marks = sorted({row["iterations"] for row in rows})
+    lines = []
+    for found, mine in grouped(rows, lambda row: float(row["transfer"])).items():
+        lost = [np.mean([r["cumulative"] for r in mine if r["iterations"] == t]) for t in marks]
+        last = next(row["bound"] for row in mine if row["iterations"] == marks[-1])
+        lines.append((f"{found:.1f}", *(f"{value:.2g}" for value in lost), f"{last:.1e}"))
+    first, *others = map(str, marks)
+    columns = ("C_π", f"lost at T = {first}", *others, f"the bound at {marks[-1]}")
+    return markdown(columns, lines)
+
+
+def lunar_lander() -> str:
+    """LunarLander from CSV files, beside d3rlpy: mean return of 100 episodes of each seed."""
+    record = json.loads((ROOT / "results/files/lunar_lander.json").read_text())
+    rows = []
+    for method, found in grouped(record["results"], lambda row: str(row["method"])).items():
+        here = sorted(found, key=lambda row: row["seed"])
+        best, last = ([row[name] for row in here] for name in ("return", "last"))
+        name = method.replace("ours settings", "hyq's settings")
+        each = [", ".join(f"{value:.0f}" for value in values) for values in (best, last)]
+        rows.append((name, each[0], f"{np.mean(best):.0f}", each[1]))
+    return markdown(("", "best kept, each seed", "mean", "last, each seed"), sorted(rows))
+
+
+def hostile_files() -> str:
+    """Damaged and hostile files of logs: how each load ended."""
+    rows = []
+    for record in json.loads((ROOT / "results/files/hostile.json").read_text()):
+        what = f"{record['damaged']:,} damaged files" if record["damaged"] else "hostile files"
+        names = ("raised", "loaded", "traceback", "hang")
+        counts = [record["counts"].get(name, 0) for name in names]
+        total = sum(record["counts"].values())
+        more = (total - sum(counts), record["code_run"], record["peak_resident_mb"])
+        cells = [f"{value:,}" for value in (total, *counts, *more)]
+        rows.append((f"{what}, seed {record['seed']}, commit {record['commit'][:7]}", *cells))
+    columns = ("run", "loads", "raised one line", "loaded", "traceback", "hang", "anything else")
+    return markdown((*columns, "code run", "peak, MB"), rows)
 
 
 MAKERS: dict[str, Callable[..., str]] = {
@@ -318,6 +519,7 @@ MAKERS: dict[str, Callable[..., str]] = {
     "own-settings": own_settings,
     "algorithms": algorithms,
     "preset": preset,
+    "presets": presets,
     "config": config,
     "lock-settings": lock_settings,
     "lock": lock,
@@ -327,8 +529,17 @@ MAKERS: dict[str, Callable[..., str]] = {
     "start": start,
     "ablations": ablations,
     "montezuma": montezuma,
+    "montezuma-curves": montezuma_curves,
+    "montezuma-runs": montezuma_runs,
     "coverage": coverage,
+    "coverage-runs": coverage_runs,
+    "coverage-means": coverage_means,
     "drift": drift,
+    "theory": theory,
+    "theory-lock": theory_lock,
+    "theory-v-type": theory_v_type,
+    "lunar-lander": lunar_lander,
+    "hostile-files": hostile_files,
 }
 
 

@@ -170,7 +170,7 @@ class Imagination:
         return furthest
 
     def _sticky_step(self, action: int, held: int) -> tuple[int, int]:
-        """Play four frames, each of which may still hold the action before."""
+        """Play four frames, each of which may still have the previous action."""
         reward = 0
         for _ in range(FRAME_SKIP):
             if self._rng.random() >= STICKINESS:

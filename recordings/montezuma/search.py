@@ -198,7 +198,7 @@ def tidied(path: Path, lookahead: int = 20) -> Path:
 
 
 def score_of(actions: Sequence[int]) -> int:
-    """Play actions without stickiness; return the points they earn."""
+    """Play actions without stickiness; return their points."""
     ale = emulator()
     return sum(ale.act(action) for action in actions)
 

@@ -3,7 +3,7 @@
 Actions have one axis and lie within [-1, 1]; the collector and the saved policy bring them to the
 environment's range. A user's own actor is a module with forward(observation) -> a distribution of
 `torch.distributions` over such actions; a critic of their own has forward(observation, action) ->
-(B,), and as many of it as are asked for are stacked.
+(B,), and as many of it as the settings say are stacked.
 """
 
 import math
@@ -190,7 +190,7 @@ class Critics(SameInBothModes):
         self.members = Ensemble(members, inputs, hidden, 1, layer_norm=layer_norm)
 
     def forward(self, observation: Tree, action: Tensor, members: Tensor | None = None) -> Tensor:
-        """Return each member's value of each row, or those of the members that are asked for."""
+        """Return each member's value of each row, or those of the members that are named."""
         inputs = torch.cat((self.encoder(observation), action), -1)
         values: Tensor = self.members(inputs, members)
         return values.squeeze(-1)
@@ -215,7 +215,7 @@ class StackedCritics(nn.Module):
         self._skeleton = (critics[0],)
 
     def forward(self, observation: Tree, action: Tensor, members: Tensor | None = None) -> Tensor:
-        """Return each member's value of each row, or those of the members that are asked for."""
+        """Return each member's value of each row, or those of the members that are named."""
         skeleton = self._skeleton[0].train(self.training)
         state = {original: getattr(self, name) for name, original in self._names.items()}
         if members is not None:

@@ -29,7 +29,7 @@ from hyq.core.settings import encode_value, json_object
 
 SUBCOMMANDS = {
     "demo": "hyq.commands.demo:demo",
-    "run lock": "hyq.commands.lock:run_lock",
+    "run lock": "hyq.commands.train:run_lock",
     "train": "hyq.commands.train:train",
     "resume": "hyq.commands.train:resume",
     "algorithms": "hyq.commands.train:algorithms",
@@ -39,7 +39,7 @@ SUBCOMMANDS = {
     "watch": "hyq.commands.live:watch_runs",
     "report": "hyq.commands.report:report",
     "data import": "hyq.commands.data:data_import",
-    "data make lock": "hyq.commands.lock:data_make_lock",
+    "data make lock": "hyq.commands.train:data_make_lock",
     "data make": "hyq.commands.data:data_make",
     "data export": "hyq.commands.data:data_export",
     "data list": "hyq.commands.data:data_list",
@@ -119,11 +119,11 @@ def _complain(text: str) -> int:
 
 
 def as_control_c() -> dict[int, Any]:
-    """End as on Ctrl-C where a scheduler or a closed terminal asks; return what was before."""
+    """End as on Ctrl-C when a scheduler or a closed terminal signals; return what was before."""
     if threading.current_thread() is not threading.main_thread():
         return {}
-    asked = (signal.SIGTERM, signal.SIGHUP)  # nohup has SIGHUP ignored
-    heeded = [one for one in asked if signal.getsignal(one) is signal.SIG_DFL]
+    signals = (signal.SIGTERM, signal.SIGHUP)  # nohup has SIGHUP ignored
+    heeded = [one for one in signals if signal.getsignal(one) is signal.SIG_DFL]
     return {number: signal.signal(number, signal.default_int_handler) for number in heeded}
 
 

@@ -1,7 +1,7 @@
 """Acting in many environments at once: episodes from named seeds, exploration, exact replay.
 
 An episode is a function of its seed and its actions. Remembering those is enough to come back to
-the very same state of *any* environment that keeps Gymnasium's promise about seeds.
+the very same state of *any* environment that keeps Gymnasium's contract about seeds.
 """
 
 from collections.abc import Callable, Mapping
@@ -156,7 +156,7 @@ class Collector:
             raise
         except Exception as error:
             if isinstance(env, AsyncVectorEnv):
-                env.close(terminate=True)  # closed later it would wait for answers that never come
+                env.close(terminate=True)  # closed later it would wait for replies that never come
             raise HyqError(
                 f"the environment's first reset failed ({in_one_line(error)}): it is called as "
                 "reset(seed=..., options=...) and must return an observation of its "

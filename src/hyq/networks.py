@@ -131,7 +131,7 @@ def input_scaling(
 
     Vectors are standardised by data where there is some (`sample` returns about so many
     observations), else scaled by the bounds of their space. Images are mapped to [0, 1], or
-    standardised pixel by pixel where that is asked for.
+    standardised pixel by pixel where that is requested.
     """
     spaces = _named(space_tree(observation_space))
     chosen = {name: InputScaling.of_space(space) for name, space in spaces.items()}

@@ -26,7 +26,8 @@ def counted(row: Mapping[str, Any]) -> int:
     return int(row["online_steps"] or row.get("updates", 0))
 
 
-def _check_installed(package: str, extra: str) -> None:
+def check_installed(package: str, extra: str) -> None:
+    """Raise where the package that a tracker writes with is missing."""
     if importlib.util.find_spec(package) is None:
         raise HyqError(f"this callback needs {package}: pip install 'hyq[{extra}]'")
 
@@ -39,7 +40,7 @@ class TensorBoard:
     """
 
     def __init__(self, directory: Path | str) -> None:
-        _check_installed("tensorboard", "tensorboard")
+        check_installed("tensorboard", "tensorboard")
         from torch.utils.tensorboard import SummaryWriter  # noqa: PLC0415 (an optional package)
 
         self._writer = SummaryWriter(str(directory))
@@ -68,7 +69,7 @@ class MLflow:
         experiment: str = "hyq",
         parameters: Mapping[str, Any] | None = None,
     ) -> None:
-        _check_installed("mlflow", "mlflow")
+        check_installed("mlflow", "mlflow")
         # MLflow raises for its file store, which needs no database, unless one says so.
         os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")
         os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
@@ -111,7 +112,7 @@ class WandB:
         project: str = "hyq",
         config: Mapping[str, Any] | None = None,
     ) -> None:
-        _check_installed("wandb", "wandb")
+        check_installed("wandb", "wandb")
         os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
         import wandb  # noqa: PLC0415 (an optional package)
 

@@ -205,7 +205,7 @@ class Trainer:
     def run(self, stop: Callable[[], bool] = lambda: False) -> Iterator[Report]:
         """Learn, and yield a report now and then; a restored trainer resumes where it was.
 
-        `stop` is asked before every step, and ends the loop where the state can be saved.
+        `stop` is called before every step, and ends the loop where the state can be saved.
         """
         config, online = self.config, self._online
         while self.updates < self._pretraining and not stop():
@@ -227,7 +227,7 @@ class Trainer:
 
     def actor(self, rng: np.random.Generator) -> Callable[[Tree], Array]:
         """Return what plays in evaluations: the policy's action of each row, not exploring."""
-        return lambda observation: self._ask(self.agent.act, observation)
+        return lambda observation: self._computed(self.agent.act, observation)
 
     def policy_network(self) -> nn.Module:
         """Return the module of the greedy policy."""
@@ -238,23 +238,23 @@ class Trainer:
         observation, begins = self._collector.observation, self._beginning
         rng = self._act_stream.at(self.online_steps)
         if begins.any():
-            self._predicted[begins] = self._ask(self.agent.value, observation)[begins]
+            self._predicted[begins] = self._computed(self.agent.value, observation)[begins]
             begins[:] = False
         # Reseeded for every step, so that what a policy samples resumes too.
         seeded = self.agent.stochastic and self._explore is not None
         with torch_seed(int(rng.integers(2**31)), self.sampler.device) if seeded else nullcontext():
-            action = self._ask(lambda rows: self.agent.act(rows, explore=True), observation)
+            action = self._computed(lambda rows: self.agent.act(rows, explore=True), observation)
         if self._explore is None:
             return action
         return self._explore(action, self.online_steps, rng)
 
-    def _ask(self, question: Callable[[Tree], Tensor], observation: Tree) -> Array:
+    def _computed(self, function: Callable[[Tree], Tensor], observation: Tree) -> Array:
         """Return what the agent makes of a batch of observations; Dropout and its like are off."""
         device = self.sampler.device
         rows = tree_map(lambda leaf: torch.from_numpy(np.ascontiguousarray(leaf)), observation)
         self.agent.eval()
         with torch.inference_mode():
-            found: Array = question(tree_map(lambda leaf: leaf.to(device), rows)).cpu().numpy()
+            found: Array = function(tree_map(lambda leaf: leaf.to(device), rows)).cpu().numpy()
         return found
 
     def _update(self, offline_only: bool = False) -> None:
@@ -286,7 +286,7 @@ class Trainer:
         self._watch("gradient_norm", updated.gradient_norm)
 
     def _store(self, action: Array) -> None:
-        """Take in what the environments answered (Algorithm 3, lines 7 and 8)."""
+        """Take in what the environments returned (Algorithm 3, lines 7 and 8)."""
         outcome = self._collector.receive()
         reward, ended = self._returns.scaled(outcome.reward), outcome.ended
         continuation = np.where(outcome.life_lost, self._returns.life_loss_discount, 1.0)

@@ -19,7 +19,7 @@ from hyq import losses
 from hyq.agents.base import GradientStep, Loss, OptimizerConfig, Updated
 from hyq.agents.bc import bc_loss
 from hyq.agents.dqfd import dqfd_loss
-from hyq.agents.hyq_dqn import HyQConfig, hyq_loss
+from hyq.agents.hyq_dqn import HyQ, HyQConfig, hyq_loss
 from hyq.agents.iql import iql_loss
 from hyq.algorithms import (
     ALGORITHMS,
@@ -41,6 +41,7 @@ from hyq.core.types import Array
 from hyq.data.columns import only_column
 from hyq.data.dataset import Dataset, Episode
 from hyq.data.sampler import Batch
+from hyq.experts.scripted import play, uniform
 from hyq.networks import QNetwork
 from hyq.trainer import OfflineConfig, OnlineConfig, Report, ReturnConfig, Trainer, TrainerConfig
 from tests.fqi.chain import GAMMA, Chain, SteeredChain, chain_logs, optimal_q, steered
@@ -384,7 +385,7 @@ def naive_huber(error: float) -> float:
 @pytest.mark.parametrize("double", [False, True])
 def test_the_losses_of_q_learning_are_those_of_naive_twins(double: bool) -> None:
     settings: dict[str, Any] = {"double": double, "cql_weight": 0.3, "learning_rate": 0.5}
-    settings["target_update_every"] = 1000
+    settings |= {"target_update_every": 1000, "value_range": None}
     more = {"margin": 0.2, "margin_weight": 0.7, "n_step_weight": 0.4, "n_step_offline": 3}
     agent, batch = after_one_update("hyq", **settings)
     imitating, steps = after_one_update("dqfd", **settings, **more)
@@ -612,7 +613,7 @@ def test_reports_come_at_their_period_and_at_the_end() -> None:
 def test_reports_count_episodes_and_compare_predictions_with_returns() -> None:
     trainer = made("dqn", learning_starts=10_000, epsilon=1.0, fixed_epsilon_envs=0)
     reports = list(trainer.run())
-    predicted = trainer._ask(trainer.agent.value, STATES)
+    predicted = trainer._computed(trainer.agent.value, STATES)
     seen = 0
     for report in reports:
         returns = [total * 0.9 ** (length - 1) for _, total, length in report.episodes]
@@ -980,6 +981,7 @@ def test_presets_are_for_every_algorithm(algorithm: str, preset: str) -> None:
         ({"priority_offline": (-0.6, 0.1)}, "priority_offline must not be negative"),
         ({"priority_offline": (0.0, -0.1)}, "priority_offline must not be negative"),
         ({"value_range": (1.0, 1.0)}, "value_range must have its smaller bound first"),
+        ({"value_range": "data"}, "value_range must be one of rewards, got 'data'"),
         ({"loss": "Huber"}, "loss must be one of huber, squared"),
         ({"reward": "log"}, "reward must be one of raw, signed-log"),
         ({"mix": "halves"}, "mix must be one of split, bernoulli"),
@@ -1160,7 +1162,7 @@ LEARNING: dict[str, Any] = {"batch_size": 32, "hidden": (16,), "report_every": 4
 
 def q_values(trainer: Trainer) -> Array:
     network: Any = trainer.agent.policy_network()
-    return trainer._ask(network, STATES)
+    return trainer._computed(network, STATES)
 
 
 @pytest.mark.parametrize(
@@ -1251,6 +1253,53 @@ def test_the_margin_puts_demonstrated_actions_ahead_by_itself() -> None:
     list(trainer.run())
     q = q_values(trainer)
     assert (q[:, 0] > q[:, 1] + 0.5).all()
+
+
+def test_values_stay_possible_on_random_play() -> None:
+    """A hundred episodes of CartPole pay 1 a step: nothing can be worth more than 100.
+
+    Without bounds the values of this run are past 6,000 at its end, and still growing.
+    """
+    env, rng = gym.make("CartPole-v1"), np.random.default_rng(0)
+    data = Dataset.of((play(env, uniform, seed, rng) for seed in range(100)), {})
+    trainer = made(
+        "offline-dqn",
+        env=lambda: gym.make("CartPole-v1"),
+        data=data,
+        gamma=0.99,
+        updates=1500,
+        batch_size=64,
+        hidden=(32,),
+        learning_rate=3e-3,
+        target_update_every=10,
+    )
+    list(trainer.run())
+    network: Any = trainer.agent.policy_network()
+    with torch.no_grad():
+        values = network(torch.from_numpy(np.array(data.observation)))
+    assert values.max() < 150  # targets are bounded, the network is nearly
+    assert values.max() > 50
+
+
+def test_bounds_are_those_of_the_rewards_unless_they_are_given() -> None:
+    trainer = made("hyq")
+    spy, agent = Spy(trainer), trainer.agent
+    list(trainer.run(lambda: bool(spy.batches)))
+    assert isinstance(agent, HyQ)
+    batch = replace(spy.batches[0], value_range=(0.0, 2.0))
+    far = replace(batch, reward=torch.full_like(batch.reward, 50.0))
+    q_tm1, found = torch.zeros(len(batch), 2), []
+    for bounds in ("rewards", (-1.0, 7.0), None):
+        agent.config = replace(agent.config, value_range=bounds)
+        found.append(agent.td_error(q_tm1, far))
+    assert (found[0] == 2).all()
+    assert (found[1] == 7).all()
+    assert (found[2] > 40).all()
+
+
+@pytest.mark.parametrize("preset", ["paper-montezuma", "cpu-montezuma", "paper-small-montezuma"])
+def test_presets_for_montezuma_bound_no_values(preset: str) -> None:
+    assert configure("hyq", preset).agent.value_range is None
 
 
 def test_gamma_of_the_chain_is_that_of_the_settings() -> None:

@@ -54,6 +54,8 @@ class Config(Base):
     """Units."""
     pair: tuple[float, float] = (0.0, 1.0)
     """Two."""
+    bounds: tuple[float, float] | Literal["auto"] | None = "auto"
+    """Two, a word, or nothing."""
     name: str = "x"
     """Its name."""
 
@@ -72,6 +74,9 @@ class Config(Base):
         ({"hidden": None}, Config()),
         ({"hidden": ()}, Config(hidden=())),
         ({"pair": [1, 2]}, Config(pair=(1.0, 2.0))),
+        ({"bounds": [1, 2]}, Config(bounds=(1.0, 2.0))),
+        ({"bounds": "auto"}, Config()),
+        ({"bounds": None}, Config(bounds=None)),
         ({"name": "y"}, Config(name="y")),
     ],
 )
@@ -101,6 +106,8 @@ def test_settings_decode_and_come_back_from_json(given: dict[str, Any], expected
         ({"hidden": "88"}, "hidden must be a sequence"),
         ({"hidden": [1, "2"]}, "hidden must be a whole number, got '2'"),
         ({"pair": [1]}, r"pair must have 2 entries, got \[1\]"),
+        ({"bounds": 3}, "bounds must be a sequence, got 3"),
+        ({"bounds": "all"}, "bounds must be one of auto, got 'all'"),
         ({"name": 3}, "name must be of type str"),
         ({"nom": 3, "Name": 4}, "no setting is called Name, nom"),
     ],

@@ -16,23 +16,21 @@ from hyq.core.types import Array, Transitions
 from hyq.coverage.check import Check, bounds_of, check_all, facts, theory
 from hyq.coverage.drift import Drift, Part
 from hyq.coverage.fqe import evaluate_saved, features_for
-from hyq.coverage.policy import load_policy, save_policy
+from hyq.coverage.policy import load_policy, play_in, save_policy
 from hyq.coverage.scan import row_hashes
-from hyq.coverage.steps import play_in
 from hyq.coverage.support import Logged, Support
 from hyq.data.dataset import Dataset, Episode
 from hyq.data.steps import StepView
 from hyq.envs.batched import BatchedEnv
 from hyq.envs.combination_lock import CombinationLockVector, LockSpec
 from hyq.envs.tabular import make_tabular_vector
-from hyq.experts.lock import lock_dataset, lock_provenance
+from hyq.experts.lock import lock_dataset, lock_provenance, optimal_policy
 from hyq.fqi.block import BlockFunction
 from hyq.fqi.classes import DiscreteValueFunction, GreedyPolicy, ValueFunction
 from hyq.fqi.linear import LinearFunction
 from hyq.fqi.mlp import MLPFunction
 from hyq.fqi.rollout import lockstep
 from hyq.fqi.tabular import TabularFunction
-from hyq.runs.lock_coverage import optimal_policy
 from hyq.theory.transfer import tabular_transfer
 from tests.coverage.test_cells import mixture, roaming
 from tests.fqi.continuous_actions import ConvexLinearFunction, Polytope
@@ -250,13 +248,14 @@ def test_data_says_what_can_be_learned_and_what_to_type() -> None:
         replace(mixture(0.1, 1), provenance={"env": "CartPole-v1", "wrappers": ["a:B"]})
     )
     assert found.verdict == [
-        "Thin data: about as good as its best tenth of episodes (which earn 10, all 1) can be "
-        "learned, but takes about 10 times as much data as theirs alone.",
+        "Thin data: a policy about as good as its best tenth of episodes (mean return 10, of all "
+        "1) can be learned, but needs about 10 times as much data as they alone.",
         "Try: hyq train --env CartPole-v1 --wrappers a:B --data data --out runs/data",
     ]
     good = checked(mixture(0.3, 1)).verdict
     assert good[0] == (
-        "Good data: about as good as its 30 best episodes (which earn 10, all 3) can be learned."
+        "Good data: a policy about as good as its 30 best episodes (mean return 10, of all 3) "
+        "can be learned."
     )
     assert good[1].endswith("hyq data check data --env ID")
     few = checked(mixture(0.02, 1)).verdict[0]
@@ -266,11 +265,13 @@ def test_data_says_what_can_be_learned_and_what_to_type() -> None:
 def test_less_good_data_is_called_thin_and_still_less_hardly_enough() -> None:
     """Where fewer than a tenth are good, they are the best, not all that earn nothing."""
     thin = checked(mixture(0.05, 1, episodes=200)).verdict[0]
-    assert thin.startswith("Thin data: about as good as its 10 best episodes (which earn 10")
-    assert "about 20 times as much data as theirs alone" in thin
+    assert thin.startswith(
+        "Thin data: a policy about as good as its 10 best episodes (mean return 10"
+    )
+    assert "about 20 times as much data as they alone" in thin
     scarce = checked(mixture(0.005, 1, episodes=1000)).verdict[0]
     assert scarce.startswith("Hardly enough: too little of the data is like its 5 best episodes")
-    assert "all 100 episodes earn 10" in checked(mixture(1.0, 1)).verdict[0]
+    assert "all 100 episodes return 10" in checked(mixture(1.0, 1)).verdict[0]
 
 
 def test_few_or_strange_episodes_cannot_tell() -> None:
@@ -306,7 +307,7 @@ def test_an_environment_that_differs_is_an_error() -> None:
     parts = (Part("rewards", 1e-4, "the reward differs most"), Part("ends", math.nan, ""))
     found = checked(mixture(0.5, 1), env="X-v0", drift=Drift(parts, 800, 0.9, {}))
     assert "error: X-v0 differs from the data in its rewards: the reward differs" in messages(found)
-    assert "Whether X-v0 agrees in its ends cannot be told" in messages(found)
+    assert "Whether X-v0 agrees in its ends is unknown" in messages(found)
     assert found.verdict[0].startswith("Not ready")
     agreed = (Part("rewards", 0.5, "agree"),)
     found = checked(mixture(0.5, 1), env="X-v0", drift=Drift(agreed, 800, 0.9, {}))
@@ -320,7 +321,7 @@ def test_an_environment_that_differs_is_an_error() -> None:
     [
         (
             0.5,
-            "Cannot tell from this data what the policy runs/x earns: 50%",
+            "Cannot tell from this data the return of the policy runs/x: 50%",
             "hyq evaluate runs/x",
         ),
         (1.0, "The data covers the policy runs/x: 100%", "hyq evaluate runs/x --data data"),

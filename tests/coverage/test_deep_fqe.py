@@ -126,7 +126,7 @@ def test_what_cannot_be_evaluated_raises() -> None:
     for other, says in (
         (constant_policy(1, PIXELS, 2), "images"),
         (stacked, "stacks"),
-        (constant_policy(1, parts, 2), "have the keys"),
+        (constant_policy(1, parts, 2), "with the keys"),
     ):
         with pytest.raises(HyqError, match=says):
             deep_evaluation(other, dataset)

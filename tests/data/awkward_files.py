@@ -518,6 +518,21 @@ def missing_dropped(at_: Path) -> Any:
     return write_csv(at_ / "a.csv", found)
 
 
+@case(
+    shape=(158, 13),
+    mended="1 rows with a value missing, .*: dropped",
+    options={"missing": "drop"},
+)
+def missing_dropped_beside_copies(at_: Path) -> Any:
+    found = changed(at(4, 3), reward="")
+    return write_csv(at_ / "a.csv", [*found, rows()[40]])
+
+
+@case(raises="there are no rows, or none that has all values", options={"missing": "drop"})
+def nothing_left(at_: Path) -> Any:
+    return write_csv(at_ / "a.csv", [row | {"t": ""} for row in rows()])
+
+
 # Refused, with what would help
 
 

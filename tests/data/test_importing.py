@@ -56,7 +56,7 @@ def test_the_command_writes_what_load_reads_and_training_takes_either(
     assert not (tmp_path / "other").exists()
     with pytest.raises(HyqError, match="load has no option 'gapz'"):
         load(source, gapz="split")
-    with pytest.raises(HyqError, match=r"gaps is 'split' or .* not 'mend'"):
+    with pytest.raises(HyqError, match=r"gaps must be one of split, .* got 'mend'"):
         load(source, gaps="mend")
 
 

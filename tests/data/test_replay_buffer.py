@@ -313,6 +313,28 @@ def test_new_transitions_get_the_highest_priority_ever_given() -> None:
     assert copy.priorities()[3] == 8.0
 
 
+def test_the_range_of_rewards_is_of_all_that_were_ever_stored() -> None:
+    buffer = chain([])
+    assert buffer.reward_range == (0.0, 0.0)
+    step(buffer, reward=3.0)
+    assert buffer.reward_range == (0.0, 3.0)
+    copy = chain([], length=5)
+    for reward in (-2.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0):  # the first is overwritten
+        step(copy, reward=reward)
+    assert copy.reward_range == (-2.0, 1.0)
+    resumed = chain([], length=5)
+    resumed.load(copy.export(np.array([0])))
+    assert resumed.reward_range == (-2.0, 1.0)
+    episode = Episode(np.zeros((3, 1)), np.zeros(2, int), np.array([-1.0, 8.0]), terminated=True)
+    held = ReplayBuffer.of(
+        Dataset.of([episode], {}),
+        gym.spaces.Box(0, 1, (1,)),
+        Actions(DISCRETE),
+        scale_reward=lambda reward: reward / 2,
+    )
+    assert held.reward_range == (-0.5, 4.0)
+
+
 def test_an_overwritten_slot_is_invalid_until_its_next_transition() -> None:
     buffer = chain([0.0] * 7, length=5)  # 8 slots written: the newest is slot 2
     assert np.flatnonzero(buffer.priorities() == 0.0).tolist() == [2]

@@ -310,13 +310,33 @@ def test_a_split_covers_all_rows_once_in_order(size: int, shards: int, n_step: i
     assert sum(sizes) == size
     assert max(sizes) - min(sizes) <= 1
     for name in vars(batch):
-        if name != "one_step" and getattr(batch, name) is not None:
+        if name == "value_range":
+            assert {part.value_range for part in parts} == {batch.value_range}
+        elif name != "one_step" and getattr(batch, name) is not None:
             joined = torch.cat([getattr(part, name) for part in parts])
             assert torch.equal(joined, getattr(batch, name)), name
     assert batch.one_step is not None
     for name in ("reward", "discount", "next_observation", "observation", "weight"):
         joined = torch.cat([getattr(part.one_step, name) for part in parts])
         assert torch.equal(joined, getattr(batch.one_step, name)), name
+
+
+def test_the_value_range_holds_every_return_of_the_rewards_stored() -> None:
+    sampler = hybrid(one_step=True, offline=offline(n_step=2))
+    batch = drawn(sampler).batch
+    assert batch.value_range == pytest.approx((0.0, (OFFLINE + 7) / (1 - GAMMA)))
+    assert batch.one_step is not None
+    assert batch.one_step.value_range == batch.value_range
+    # It follows gamma's schedule and rewards not drawn yet, of both sources.
+    assert drawn(sampler, gamma=0.5).batch.value_range == pytest.approx((0.0, 2 * (OFFLINE + 7)))
+    assert drawn(sampler, gamma=1.0).batch.value_range is None
+    assert sampler.online is not None
+    sampler.online.buffer.add(
+        np.zeros(2, int), np.array([-5.0, 0.0]), np.ones(2), np.zeros(2, bool), np.zeros((2, 1))
+    )
+    assert drawn(sampler, offline_only=True).batch.value_range == pytest.approx(
+        (-50.0, (OFFLINE + 7) / (1 - GAMMA))
+    )
 
 
 def test_dictionaries_stay_dictionaries() -> None:

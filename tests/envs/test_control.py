@@ -17,7 +17,7 @@ from hyq.core.seeding import Streams
 from hyq.core.trees import leaves
 from hyq.envs import control
 from hyq.envs.make import env_factory
-from hyq.experts.meta_world import packaged_policy
+from hyq.experts.control import packaged_policy
 from hyq.experts.scripted import PROBLEMS, noisy, play, uniform
 
 CONTROL = {name: problem for name, problem in PROBLEMS.items() if problem.noise}

@@ -10,7 +10,7 @@ from hyq.cli import main
 from hyq.data.dataset import Dataset
 from hyq.data.fits import check_fits
 from hyq.envs.spaces import space_from_json
-from hyq.experts.point_maze import Cell, next_cell
+from hyq.experts.control import next_cell
 from hyq.experts.scripted import PROBLEMS, scripted_dataset
 from tests.envs.test_control import CONTROL, made
 
@@ -70,4 +70,4 @@ def test_the_way_through_the_u_maze(
     here: tuple[int, int], goal: tuple[int, int], expected: tuple[int, int]
 ) -> None:
     cells = [[1, 1, 1, 1, 1], [1, 0, 0, 0, 1], [1, 1, 1, 0, 1], [1, 0, 0, 0, 1], [1, 1, 1, 1, 1]]
-    assert next_cell(cells, Cell(*here), Cell(*goal)) == expected
+    assert next_cell(cells, here, goal) == expected

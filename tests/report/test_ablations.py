@@ -17,7 +17,7 @@ from hyq.report.ablations import (
     seed_range,
     steps_until,
 )
-from hyq.report.montezuma import RECENT
+from hyq.report.lines import RECENT_EPISODES
 from hyq.report.records import RunResult
 from hyq.runs.suites import ABLATIONS
 from tests.report.suites import Page, Row, write_suite
@@ -80,7 +80,7 @@ def run_of(*records: list[tuple[int, float, int]], data: str = "some", seed: int
 
 
 def test_steps_are_counted_until_a_hundred_successive_episodes_earn_enough() -> None:
-    poor, good = episodes(300, 0.0), episodes(RECENT, 2000.0, after=3000)
+    poor, good = episodes(300, 0.0), episodes(RECENT_EPISODES, 2000.0, after=3000)
     assert steps_until(run_of(poor, good), 1500.0) == 3000 + 750, "75 good ones of the last 100"
     assert steps_until(run_of(poor, good), 2000.0) == 3000 + 1000
     assert steps_until(run_of(poor, good), 2001.0) == np.inf
@@ -95,7 +95,7 @@ def test_the_report_of_datasets_has_every_run_and_the_medians(
     for seed in (103, 104, 105):
         for data, level in (("easy", 3000.0), ("medium", 1600.0)):
             poor = episodes(100 * (seed - 100), 0.0)
-            good = episodes(RECENT, level, after=10 * len(poor))
+            good = episodes(RECENT_EPISODES, level, after=10 * len(poor))
             runs.append(run_of(poor, good, data=data, seed=seed))
     path = write_suite(tmp_path / "suite", [*runs[:-1], None], "coverage")
     assert main(["report", str(path)]) == 0

@@ -16,9 +16,8 @@ from hyq.coverage.check import check_all
 from hyq.coverage.policy import save_policy
 from hyq.data.dataset import Dataset, Episode
 from hyq.envs.combination_lock import LockSpec
-from hyq.experts.lock import lock_dataset
+from hyq.experts.lock import lock_dataset, optimal_policy
 from hyq.report.check import check_panels, ranges_table
-from hyq.runs import lock_coverage
 from hyq.runs.video import Environment, play
 from tests.coverage.test_cells import driving, mixture
 from tests.policies import constant_policy
@@ -31,7 +30,7 @@ def lock(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("lock")
     spec = LockSpec(horizon=6)
     lock_dataset(spec, "trajectory", 6000).save(root / "data")
-    save_policy(root / "policy", lock_coverage.optimal_policy(spec))
+    save_policy(root / "policy", optimal_policy(spec))
     return root
 
 
@@ -76,10 +75,10 @@ def test_episodes_are_ranked_by_their_best(
     shown = said(capsys)
     assert f"first:{names[1]},then{names[0]}." in shown.replace(" ", "")
     assert re.search(
-        r"Good data: about as good as their \d+ best episodes \(which earn 10, ", shown
+        r"Good data: a policy about as good as their \d+ best episodes \(mean return 10, of ", shown
     )
     read = Page(page.read_text())
-    for word in ("Good data", "C_pi", "4,000 in 100 episodes", "docs/theory.md"):
+    for word in ("Good data", "C_pi", "4,000 in 100 episodes", "docs/notes/checking_data.md"):
         assert word in read.text
 
 
@@ -89,7 +88,7 @@ def test_data_is_compared_with_the_live_environment(
     page = tmp_path / "page.html"
     data_check("mountaincar/half", env="MountainCar-v0", page=page)
     shown = said(capsys)
-    assert "Good data: about as good as its best tenth of episodes" in shown
+    assert "Good data: a policy about as good as its best tenth of episodes" in shown
     assert "Try: hyq train --env MountainCar-v0 --data mountaincar/half --out runs/half" in shown
     assert "MountainCar-v0 agrees with the data in 800 live steps" in shown
     assert "20,037 in 134 episodes" in shown
@@ -111,13 +110,13 @@ def test_a_deep_policy_is_compared_with_data(
     policy, page = tmp_path / "left-policy", tmp_path / "page.html"
     data_check(str(tmp_path / "left"), policy=policy, env="MountainCar-v0", episodes=20, page=page)
     shown = said(capsys)
-    assert re.search(r"The data covers the policy \S+ well. When it plays it earns -200", shown)
+    assert re.search(r"The data covers the policy \S+ well. When played it returns -200", shown)
     assert re.search(r"hyq evaluate \S+left-policy --data \S+left ", shown)
     found = re.search(r"C_pi [0-9.]+ \((.+?) to (.+?)\)", shown)
     assert found, shown
     assert 1 <= float(found[1]) <= float(found[2]) < 1.5, "the data is the policy's own"
     data_check(str(tmp_path / "right"), policy=policy, env="MountainCar-v0", page=page)
-    assert "Cannot tell from this data what the policy" in said(capsys)
+    assert "Cannot tell from this data the return of the policy" in said(capsys)
     for wrong, says in (
         ({"env": "CartPole-v1"}, "was trained on observations"),
         ({"env": "MountainCar-v0", "episodes": 2}, "at least 3"),

@@ -82,19 +82,6 @@ def test_a_figure_says_how_many_seeds_it_has() -> None:
     assert Panel("", [replace(one, seeds=0)]).said == ""
 
 
-def test_what_ends_close_together_at_the_bottom_is_stretched() -> None:
-    low = [Curve(str(v), [1, 2], [0.05, v]) for v in (0.05, 0.055, 0.06)]
-    high = Curve("high", [1, 2], [0.05, 1.0])
-    panel = Panel("", [*low, high])
-    assert panel.knee == pytest.approx(0.0625)
-    (axes,) = draw_panels([panel]).axes
-    heights = [axes.transData.transform((1, v))[1] for v in (0.05, 0.055, 1.0)]
-    assert heights[1] - heights[0] > 0.1 * (heights[2] - heights[0])
-    assert Panel("", [*low[:2], high]).knee is None, "two are told apart by their names"
-    assert Panel("", low).knee is None, "nothing is above them"
-    assert Panel("", [*low, replace(high, shown=False)]).knee is None
-
-
 def test_names_stand_apart_and_within() -> None:
     places = spread([0.0, 0.01, 0.02, 0.9, 1.0], 0.05)
     assert np.diff(places).min() >= 0.05 - 1e-9
@@ -104,7 +91,7 @@ def test_names_stand_apart_and_within() -> None:
 
 def test_every_line_is_named_beside_it() -> None:
     x, y = np.arange(3.0), np.arange(3.0)
-    panel = Panel("$first$", [Curve("a", x, y), Curve("", x, y)], [Level(2.0, "offline")])
+    panel = Panel("$first$", [Curve("a", x, y), Curve("", x, y), Level(2.0, "offline")])
     figure = draw_panels(
         [panel, Panel("second", [Curve("b", x, y)]), Panel("third", [])], columns=2
     )
@@ -126,7 +113,7 @@ def test_a_logarithmic_axis_has_a_place_for_what_was_before_the_first_step() -> 
 
 def test_what_a_script_draws_is_plain_numbers() -> None:
     levels = [level("b", [1.0, 2.0, 3.0]), Level(4.0, "mark")]
-    found = content([Panel("t", [curve(([1], [2], False))], levels)])
+    found = content([Panel("t", [curve(([1], [2], False)), *levels])])
     (panel,) = found["panels"]
     assert json.loads(json.dumps(found, allow_nan=False)) == found
     assert [one.get("level") for one in panel["series"]] == [None, 2.0, 4.0]

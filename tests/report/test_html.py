@@ -59,8 +59,8 @@ def test_a_page_asks_its_server_only_where_it_is_told_to() -> None:
 
 
 def test_sections_stand_in_their_order_and_fold() -> None:
-    inner = Section("inner", text="TEXT", note="NOTE")
-    text = page("T", ["C"], [Section("outer", text="FIRST", parts=[inner], folded=True)])
+    inner = Section("inner", lead=["TEXT"], note="NOTE")
+    text = page("T", ["C"], [Section("outer", lead=["FIRST"], parts=[inner], folded=True)])
     order = [
         "<h1>T",
         "C</p>",

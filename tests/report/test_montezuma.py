@@ -8,9 +8,9 @@ import pytest
 
 from hyq.cli import main
 from hyq.core.files import write_json
+from hyq.report.lines import Line
 from hyq.report.montezuma import cells, conclusion, learning_panels, reached, read_lines, speed
 from hyq.report.records import RunResult, SuiteRecords
-from hyq.report.suite import Line
 from hyq.runs.montezuma_suite import DATASETS, read_datasets, video_place
 from tests.report.suites import Page, Row, write_suite
 from tests.runs.test_video import expert_video
@@ -23,7 +23,7 @@ def row(number: int, steps: int, **more: Any) -> Row:
 
 
 def run(algorithm: str, data: str | None, seed: int = 100) -> RunResult:
-    """Records of a run whose episodes earn 0 first, and its level at last; seed 102 is half way."""
+    """Records of a run whose episodes return 0 first, its level at last; seed 102 is half way."""
     level = LEVELS[algorithm] + 100 * (seed - 100)
     reports = 1 if seed == 102 else 2
     rows = [

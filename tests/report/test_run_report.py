@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from hyq.cli import main
-from hyq.report.compare import compared, groups_of, run_panels
+from hyq.report.compare import compared, environment_lines, line_panels
 from hyq.report.plot import draw_panels, write_figure
 from hyq.report.records import RunResult
 from hyq.report.tables import run_table
@@ -73,8 +73,9 @@ def test_runs_of_every_kind_are_compared(
     assert "lock, H" in said
     assert figure.read_bytes().startswith(b"\x89PNG")
     page = (tmp_path / "page.html").read_text()
-    assert "On CartPole-v1, the newest return (median), highest first: Hy-Q: 2.5 (2 seeds)" in page
-    assert "3 runs, 2 not finished" in page
+    assert "On CartPole-v1, the newest return of the policy (median), highest first:" in page
+    assert "Hy-Q: 2.5 (2 seeds)" in page
+    assert "3 runs, 2 of them not finished" in page
 
 
 def test_whatever_holds_runs_can_be_named(
@@ -100,19 +101,19 @@ def test_a_run_of_another_kind_is_named(tmp_path: Path, capsys: pytest.CaptureFi
 def test_a_figure_is_drawn_even_of_a_run_that_has_just_begun(
     tmp_path: Path, rows: list[dict[str, float]]
 ) -> None:
-    panels = run_panels([replace(LOCK, rows=rows, summary=None)])
+    panels = line_panels(environment_lines([replace(LOCK, rows=rows, summary=None)]))
     write_figure(draw_panels(panels), tmp_path / "curve.png")
     assert (tmp_path / "curve.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_two_seeds_are_drawn_as_they_are_and_three_are_summed_up() -> None:
     runs = [deep(seed, [seed, 2.0 * seed]) for seed in (1, 2, 3)]
-    ((curve,),) = (panel.curves for panel in run_panels(runs[:2]))
+    ((curve,),) = (panel.curves for panel in line_panels(environment_lines(runs[:2])))
     assert (curve.label, curve.seeds, len(curve.low)) == ("Hy-Q", 2, 0)
     assert list(curve.y) == [1, 2]
     ((_, y),) = curve.others
     assert list(y) == [2, 4]
-    (panel,) = run_panels(runs)
+    (panel,) = line_panels(environment_lines(runs))
     (curve,) = panel.curves
     assert panel.said == "median of 3 seeds, 20th to 80th percentile"
     assert list(curve.y) == [2, 4]
@@ -124,15 +125,15 @@ def test_two_seeds_are_drawn_as_they_are_and_three_are_summed_up() -> None:
 def test_runs_that_differ_in_a_setting_are_not_taken_for_seeds_of_one() -> None:
     runs = [deep(seed, [1.0, 2.0], gamma=gamma) for gamma in (0.9, 0.99) for seed in (1, 2)]
     runs += [deep(3, [5.0, 6.0], gamma=0.9), deep(1, [0.0, 0.0], gamma=0.9, data="log.csv")]
-    (groups,) = groups_of(runs).values()
-    assert {group.name: len(group.runs) for group in groups} == {
+    lines = environment_lines(runs)
+    assert {line.label: len(line.runs) for line in lines} == {
         "Hy-Q, no data": 3,
         "Hy-Q, no data, gamma 0.99": 2,
         "Hy-Q, log.csv": 1,
     }
-    said, *rest = compared(runs)
+    said, *rest = compared(lines)
     assert "Hy-Q, no data: 2 (3 seeds); Hy-Q, no data, gamma 0.99: 2 (2 seeds)" in said
-    assert "Of fewer than three seeds" in rest[-1]
+    assert "fewer than three seeds" in rest[-1]
 
 
 def test_training_episodes_stand_for_evaluations_where_there_are_none() -> None:
@@ -143,6 +144,8 @@ def test_training_episodes_stand_for_evaluations_where_there_are_none() -> None:
     )
     for row in [*acting.rows, *offline.rows]:
         row["iteration"] = row["updates"] + row["online_steps"]
-    (panel,) = run_panels([acting, offline])
-    assert [list(curve.y) for curve in panel.curves] == [[20.0, 40.0], [7.0]]
-    assert list(panel.curves[1].x) == [50]
+    (panel,) = line_panels(environment_lines([acting, offline]))
+    assert [list(curve.y) for curve in panel.curves] == [[20.0, 40.0]]
+    assert [level.value for level in panel.levels] == [7.0], "what never acts, beside what does"
+    (panel,) = line_panels(environment_lines([offline]))
+    assert ([*panel.curves[0].x], panel.x_label) == ([50], "updates")

@@ -17,16 +17,17 @@ from selenium.webdriver.common.by import By
 
 from hyq.core.errors import HyqError
 from hyq.core.files import read_json, write_json
+from hyq.report.compare import compared, line_panels
 from hyq.report.figures import Curve, content
+from hyq.report.lines import Line
 from hyq.report.plot import draw_panels
 from hyq.report.records import RunResult, SuiteRecords, add_success
 from hyq.report.stats import interquartile_mean
 from hyq.report.suite import (
-    SuiteResult,
-    group_runs,
     overall_table,
     report_suite,
-    suite_panels,
+    suite_conclusion,
+    suite_lines,
     suite_table,
 )
 from tests.report.suites import write_suite
@@ -36,7 +37,7 @@ def lock(
     algorithm: str = "hyq", seed: int = 0, data: str = "occupancy", share: float = 0.5
 ) -> RunResult:
     """Records of a run on a lock: solved by Hy-Q at its third record."""
-    solved, acts = algorithm == "hyq", algorithm != "offline-fqi"
+    solved, acts = algorithm == "hyq", algorithm not in ("offline-fqi", "cql")
     rows = [
         {
             "iteration": n,
@@ -75,17 +76,16 @@ def report(path: Path) -> Path:
     return path / "report.html"
 
 
-def rng() -> np.random.Generator:
-    return np.random.default_rng(0)
+def chart(runs: list[RunResult]) -> dict[str, Any]:
+    return content(line_panels(suite_lines(runs)))
 
 
-def chart(result: SuiteResult) -> dict[str, Any]:
-    return content(suite_panels(result, rng()), result.shares_scale)
+def read(path: Path) -> list[Line]:
+    return suite_lines(SuiteRecords.read(path).runs)
 
 
 def test_runs_are_grouped_into_algorithms_and_settings(suite: Path) -> None:
-    result = SuiteResult.read(suite)
-    lines = {(line.panel, line.label): line for line in result.lines}
+    lines = {(line.panel, line.label): line for line in read(suite)}
     assert len(lines["occupancy", "Hy-Q"].runs) == 2
     assert len(lines["occupancy", "Hy-Q, offline share 0.25"].runs) == 1
     assert not lines["occupancy", "Hy-Q, offline share 0.25"].is_main
@@ -94,32 +94,31 @@ def test_runs_are_grouped_into_algorithms_and_settings(suite: Path) -> None:
         "occupancy",
         "trajectory",
     }
-    assert list(result.records.failures) == ["run-6"]
-    assert result.records.missing == 0
+    records = SuiteRecords.read(suite)
+    assert list(records.failures) == ["run-6"]
+    assert records.missing == 0
 
 
 def test_the_conclusion_names_the_best(suite: Path) -> None:
-    said, *rest = SuiteResult.read(suite).conclusion()
-    assert said.startswith("On optimal occupancy data, Hy-Q solved 2 of 2, after 300 online steps")
-    assert "; on optimal trajectory data, Hy-Q solved 1 of 1" in said
+    said, other, *rest = suite_conclusion(SuiteRecords.read(suite), read(suite))
+    assert said == "On optimal occupancy data, Hy-Q solved 2 of 2 after 300 online steps (median)."
+    assert other.startswith("On optimal trajectory data, Hy-Q solved 1 of 1")
     assert "Hidden in the figure until clicked: Hy-Q, offline share 0.25." in rest
-    assert any(one.startswith("Fewer than 3 seeds have ended: Hy-Q on optimal") for one in rest)
+    assert any(one.startswith("With fewer than three seeds") for one in rest)
     unsolved = [lock("online-only"), lock("offline-fqi")]
     records = SuiteRecords(suite, {"runs": ["bc-occupancy-s1"]}, unsolved, {})
-    said, *rest = SuiteResult(records, tuple(group_runs(unsolved))).conclusion()
-    assert "no run solved it, and FQI, offline only has the highest return, 0.3" in said
+    said, *rest = suite_conclusion(records, suite_lines(unsolved))
+    assert "no run solved it, and the newest return of the policy (median), highest" in said
     assert "Nothing is recorded yet of BC." in rest
     both = [lock(), lock("online-only")]
     both[1].rows[2]["eval_return"] = 1.0
     both[1] = replace(both[1], summary={**(both[1].summary or {}), "solved": True})
-    _, also, *_ = SuiteResult(replace(records, runs=both), tuple(group_runs(both))).conclusion()
-    assert also.startswith("Also solved: on optimal occupancy data Hy-Q, online only 1 of 1, after")
+    said, *_ = compared(suite_lines(both))
+    assert "; Hy-Q, online only solved 1 of 1 after 300 online steps (median)." in said
 
 
 def test_the_table_says_what_the_records_say(suite: Path) -> None:
-    rows = {
-        tuple(row[:2]): tuple(row[2:]) for row in suite_table(SuiteResult.read(suite), rng()).rows
-    }
+    rows = {tuple(row[:2]): tuple(row[2:]) for row in suite_table(read(suite)).rows}
     assert rows["occupancy", "Hy-Q"] == ("2/2", "300", "1.000", "-", "3")
     assert rows["occupancy", "Hy-Q, online only"] == ("0/1", "> 300", "0.300", "-", "3")
     assert rows["occupancy", "FQI, offline only"] == ("0/1", "-", "0.300", "-", "3")
@@ -127,8 +126,16 @@ def test_the_table_says_what_the_records_say(suite: Path) -> None:
 
 def test_an_interval_takes_three_seeds() -> None:
     for seeds, interval in ((1, "-"), (2, "-"), (3, "1.000 to 1.000")):
-        (line,) = group_runs([lock(seed=seed) for seed in range(seeds)])
-        assert line.cells(rng())[5] == interval
+        (line,) = suite_lines([lock(seed=seed) for seed in range(seeds)])
+        shown = "-" if line.interval is None else "{:.3f} to {:.3f}".format(*line.interval)
+        assert shown == interval
+
+
+def test_cql_is_evaluated_by_the_peak_of_its_curve() -> None:
+    run = lock("cql")
+    run.rows[1]["eval_return"] = 0.9
+    (line,) = suite_lines([run])
+    assert (line.label, line.values, line.scores) == ("CQL (peak)", [0.9], [0.9])
 
 
 def deep(env: str, data: str, value: float, algorithm: str = "hyq") -> RunResult:
@@ -138,26 +145,23 @@ def deep(env: str, data: str, value: float, algorithm: str = "hyq") -> RunResult
     return RunResult(spec, rows, {**end, "wall_seconds": 1.0})
 
 
-def test_panels_stand_in_the_suites_order_and_share_the_scale_of_one_environment() -> None:
+def test_panels_stand_in_the_suites_order() -> None:
     def drawn(*environments: str) -> dict[str, Any]:
         qualities = ("easy", "medium", "hard")
         runs = [
             deep(env, f"maze/{quality}", 1.0)
             for env, quality in zip(environments, qualities, strict=True)
         ]
-        return chart(SuiteResult(SuiteRecords(Path(), {}, runs, {}), tuple(group_runs(runs))))
+        return chart(runs)
 
     titles = [panel["title"] for panel in drawn("A", "A", "A")["panels"]]
     assert titles == ["maze/easy", "maze/medium", "maze/hard"]
-    assert drawn("A", "A", "A")["share_y"]
-    assert not drawn("A", "A", "B")["share_y"]
 
 
 def test_deep_runs_have_a_panel_a_problem_and_levels_for_offline_algorithms() -> None:
     runs = [deep("A", "maze/half", 1.0), deep("A", "maze/half", 0.5, "bc")]
     runs += [deep("A", "maze/expert", 0.7), deep("A", "maze/half", 0.2, "cql")]
-    result = SuiteResult(SuiteRecords(Path(), {}, runs, {}), tuple(group_runs(runs)))
-    (panel,) = chart(result)["panels"]
+    (panel,) = chart(runs)["panels"]
     assert panel["title"] == "maze"
     series = {one["label"]: one for one in panel["series"]}
     assert {label for label, one in series.items() if "level" in one} == {"BC", "CQL (peak)"}
@@ -189,22 +193,23 @@ def test_sparse_tasks_are_compared_by_their_success_rate(tmp_path: Path) -> None
     under_way = sparse(3, 4)
     runs.append(replace(under_way, rows=under_way.rows[:1], summary=None))
     path = write_suite(tmp_path / "suite", runs)
-    result = SuiteResult.read(path)
-    rows = {row[:2]: row[2:] for row in suite_table(result, rng()).rows}
+    records = SuiteRecords.read(path)
+    lines = suite_lines(records.runs)
+    rows = {row[:2]: row[2:] for row in suite_table(lines).rows}
     push = interquartile_mean(np.array([1.0, 1.0, 0.75]))
     assert rows["push", "Hy-SAC"][:3] == ("3", f"{push:.3f}", "0.750 to 1.000")
     assert rows["push", "IQL"][:3] == ("3", "0.250", "0.250 to 0.250")
     assert rows["push", "Hy-SAC, random80 data"][:3] == ("1", "0.500", "-")
-    overall = overall_table(result, rng())
+    overall = overall_table(lines)
     assert overall is not None
     hybrid, iql, _ = overall.rows
     assert hybrid[:4] == ("Hy-SAC", "2", "6", "1.000")
     assert hybrid[5:] == ("0.958", f"{push:.3f} (push)")
     assert iql[3] == "0.250"
-    said = result.conclusion()[0]
-    assert "over the 2 tasks (interquartile mean): Hy-SAC 1.00, IQL 0.25; highest: " in said
+    said = suite_conclusion(records, lines)[0]
+    assert "over the 2 tasks (interquartile mean): Hy-SAC 1.00, IQL 0.25." in said
 
-    left, _ = suite_panels(result, rng())
+    left, _ = line_panels(lines)
     assert (left.y_label, left.x_label) == ("success rate", "online steps")
     assert left.said.startswith("median of 3 to 4 seeds, as named, 20th to 80th percentile")
     (one,) = (one for one in left.levels if one.label == "IQL")
@@ -221,9 +226,9 @@ def test_sparse_tasks_are_compared_by_their_success_rate(tmp_path: Path) -> None
 def test_algorithms_are_compared_on_the_tasks_that_all_have(tmp_path: Path) -> None:
     runs = [sparse(seed, 4, task=task) for seed in range(3) for task in ("push", "pick")]
     more = [sparse(seed, 2, "iql", "push") for seed in range(3)]
-    said, *_ = SuiteResult.read(write_suite(tmp_path / "two", [*runs, *more])).conclusion()
+    said, *_ = compared(read(write_suite(tmp_path / "two", [*runs, *more])))
     assert "over the one task that all have (interquartile mean): Hy-SAC 1.00, IQL 0.50" in said
-    said, *_ = SuiteResult.read(write_suite(tmp_path / "one", runs)).conclusion()
+    said, *_ = compared(read(write_suite(tmp_path / "one", runs)))
     assert "Hy-SAC 1.00, and nothing to compare it with yet" in said
 
 
@@ -236,7 +241,7 @@ def test_a_success_at_the_very_last_step_counts() -> None:
 def test_a_suite_without_a_finished_run_is_a_clear_error(tmp_path: Path) -> None:
     path = write_suite(tmp_path / "suite", [replace(lock(), summary=None)])
     with pytest.raises(HyqError, match="no finished run"):
-        SuiteResult.read(path)
+        report(path)
 
 
 @pytest.mark.parametrize("known", [0, 1])
@@ -245,23 +250,22 @@ def test_a_suite_under_way_is_reported(tmp_path: Path, known: int) -> None:
     other = replace(lock(seed=1), summary=None, rows=lock().rows[:known])
     path = write_suite(tmp_path / "suite", [lock(), other])
     assert "NaN" not in report(path).read_text()
-    result = SuiteResult.read(path)
-    assert result.records.missing == 1
-    (line,) = result.lines
+    assert SuiteRecords.read(path).missing == 1
+    (line,) = read(path)
     assert (len(line.runs), len(line.finished)) == (2, 1)
-    curve = line.drawn(rng())
+    curve = line.drawn()
     assert isinstance(curve, Curve)
     assert curve.seeds == 1 + known
     assert [len(x) for x, _ in curve.others] == [1] * known
 
 
 def test_an_algorithm_that_no_label_knows_comes_last() -> None:
-    lines = group_runs([lock("mine"), lock()])
+    lines = suite_lines([lock("mine"), lock()])
     assert [line.label for line in lines] == ["Hy-Q", "mine"]
 
 
 def test_the_figure_has_a_panel_a_dataset_and_dashed_levels(suite: Path) -> None:
-    panels = suite_panels(SuiteResult.read(suite), rng())
+    panels = line_panels(read(suite))
     left, right = draw_panels(panels).axes
     assert (left.get_title("left"), right.get_title("left")) == (
         "optimal occupancy data",
@@ -276,7 +280,7 @@ def test_the_figure_has_a_panel_a_dataset_and_dashed_levels(suite: Path) -> None
 def test_variants_of_one_algorithm_are_told_apart_by_their_settings() -> None:
     runs = [lock(seed=seed) for seed in range(3)]
     runs[1].spec["settings"]["m_on"] = 7
-    assert [line.label for line in group_runs(runs)] == ["Hy-Q", "Hy-Q, m on 7"]
+    assert [line.label for line in suite_lines(runs)] == ["Hy-Q", "Hy-Q, m on 7"]
 
 
 @pytest.fixture(scope="module")
@@ -399,7 +403,7 @@ def test_the_page_works_in_a_browser(suite: Path, browser: Chrome) -> None:
     assert stroke("Hy-Q")[0] != stroke("Hy-Q, offline share 0.25")[0]
     assert stroke("Hy-Q")[1] != stroke("Hy-Q, offline share 0.25")[1]
     assert panels_say(browser, "text")[0].count("return of the policy") == 1
-    assert panels_say(browser, ".tick")[0] == ["0.2", "0.4", "0.6", "0.8", "1"]
+    assert panels_say(browser, ".tick")[0] == ["0.1", "0.2", "0.5", "1"]
     assert "Hy-Q (2 seeds)" in panels_say(browser, ".name")[0]
     chart = browser.find_element(By.CSS_SELECTOR, "figure svg")
     ActionChains(browser).move_to_element(chart).perform()

@@ -59,7 +59,7 @@ def test_offline_algorithms_need_no_environment(data: Dataset, tmp_path: Path) -
         assert said(found).startswith("cannot tell from this data")
     else:
         assert found["interval"][0] <= found["return"] <= found["interval"][1]
-        assert "episodes held out the policy earns about" in said(found)
+        assert "held-out episodes the policy's return is about" in said(found)
     assert policy.training.scores == []
     assert [row["updates"] for row in policy.training.rows] == [50, 100]
     assert policy.training.out == tmp_path / "run"

@@ -21,7 +21,8 @@ SUITE = montezuma_suite(20_000)
 
 def test_the_suite_is_what_is_compared() -> None:
     compared: dict[tuple[str, str | None], int] = {
-        **{(m, "montezuma/hard"): 5 for m in ("hyq", "dqfd", "hyq+cql")},
+        **{(m, "montezuma/hard"): 5 for m in ("hyq", "hyq+cql")},
+        ("dqfd", "montezuma/hard"): 5 + 3,  # tuned, and as published
         **{(m, "montezuma/hard"): 3 for m in ("bc", "cql")},
         **{
             (m, f"montezuma/{d}"): 3

@@ -240,6 +240,7 @@ def test_a_row_that_was_recorded_after_the_checkpoint_is_not_recorded_twice(
 
 def test_signals_are_noted_and_then_as_before(data: str) -> None:
     before = signal.getsignal(signal.SIGTERM)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # ignored where the tests run under nohup
     run = runner.start(spec_of(data))
     next(run)
     assert signal.getsignal(signal.SIGTERM) is not before

@@ -8,11 +8,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from hyq.coverage.steps import played_by_step
+from hyq.coverage.policy import played_by_step
 from hyq.envs.combination_lock import CombinationLockVector, LockSpec
+from hyq.experts.lock import optimal_policy
 from hyq.fqi.classes import GreedyPolicy
 from hyq.runs import theory
-from hyq.runs.lock_coverage import optimal_policy
 from hyq.runs.theory import (
     BoxClass,
     Case,

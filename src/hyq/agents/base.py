@@ -1,4 +1,4 @@
-"""What the trainer asks of an agent, and the gradient step that all agents take."""
+"""What the trainer needs of an agent, and the gradient step that all agents take."""
 
 import math
 from abc import ABC, abstractmethod

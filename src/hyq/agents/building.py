@@ -57,7 +57,7 @@ class DiscreteNetworks:
         return self._build(self.action_space)
 
     def critics(self, members: int) -> nn.Module:
-        """Return Q-networks that are asked about one action each."""
+        """Return Q-networks that are evaluated at one action each."""
         return ActionValues([self.policy() for _ in range(members)])
 
     def value(self) -> nn.Module:

@@ -85,7 +85,7 @@ def _penalty(agent: HySAC, batch: Batch, rows: Tensor, count: int, *, calibrated
     repeated = tree_map(lambda leaf: leaf.repeat_interleave(3 * count, 0), observation)
     q = agent.critic(repeated, action.flatten(0, 1)).unflatten(1, (-1, 3 * count))
     if calibrated:
-        assert batch.return_to_go is not None, "the buffer was told to work returns out"
+        assert batch.return_to_go is not None, "the buffer computes returns"
         floor = batch.return_to_go[rows, None].expand(-1, 2 * count)
         q = torch.cat((q[..., :count], q[..., count:].maximum(floor)), -1)
     taken = agent.critic(observation, batch.action[rows])

@@ -39,7 +39,7 @@ def ddpgfd_critic_loss(agent: HySAC, batch: Batch) -> tuple[Tensor, Tensor]:
     """Return both losses of each row, added up, and the single-step TD error."""
     config, single = agent.config, batch.one_step
     assert isinstance(config, DDPGfDConfig)
-    assert single is not None, "the sampler was told to add single-step rows"
+    assert single is not None, "the sampler adds single-step rows"
     found = []
     for rows in (single, batch):
         with torch.no_grad():

@@ -38,7 +38,7 @@ def dqfd_loss(agent: HyQ, batch: Batch) -> tuple[Tensor, Tensor]:
     """Return the three losses of each row, added up; priorities follow the single-step TD error."""
     config, single = agent.config, batch.one_step
     assert isinstance(config, DQfDConfig)
-    assert single is not None, "the sampler was told to add single-step rows"
+    assert single is not None, "the sampler adds single-step rows"
     q_tm1 = agent.network(batch.observation)
     td_error = agent.td_error(q_tm1, single)
     n_step = agent.td_error(q_tm1, batch)

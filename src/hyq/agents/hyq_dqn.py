@@ -47,9 +47,11 @@ class HyQConfig:
     """The paper prints the squared loss; Huber is quadratic near zero and linear beyond one."""
     double: bool = True
     """Let the network choose the action that the target network values."""
-    value_range: tuple[float, float] | None = None
-    """Bounds that targets are clipped to, where they are known: the paper's class is within
-    [0, V_max]. They stop values from feeding on themselves where the data says nothing."""
+    value_range: tuple[float, float] | Literal["rewards"] | None = "rewards"
+    """Bounds that targets are clipped to, as the paper's class is within [0, V_max]. rewards: what
+    the smallest and the largest reward stored so far could add up to, r / (1 - gamma), and 0. None
+    sets no bounds: values can then feed on themselves where the data says nothing, as they do on
+    random play of CartPole."""
     cql_weight: PiecewiseLinear = schedule(0.0)
     """Weight of CQL's penalty on offline rows, which lowers the actions that the data did not take.
     The paper has none. Let it end at 0: the values are then Q-learning's own."""
@@ -124,6 +126,7 @@ class HyQ(Agent):
 
     def td_error(self, q_tm1: Tensor, batch: Batch) -> Tensor:
         """Return r + gamma f~(s', a') - f(s, a) of each row, given f(s, .)."""
+        bounds = self.config.value_range
         with torch.no_grad():
             q_t = self.target(batch.next_observation)
             selector = self.network(batch.next_observation) if self.config.double else None
@@ -134,7 +137,7 @@ class HyQ(Agent):
             batch.discount,
             q_t,
             selector,
-            self.config.value_range,
+            batch.value_range if isinstance(bounds, str) else bounds,
         )
 
     def with_penalty(self, loss: Tensor, q_tm1: Tensor, batch: Batch) -> Tensor:

@@ -140,7 +140,7 @@ class HySAC(Agent):
             actor_every: Updates of the critics for each of the policy, where that is not by step.
         """
         super().__init__()
-        self.config = config  # type: ignore[assignment]  # a relative's losses ask for its own
+        self.config = config  # type: ignore[assignment]  # a relative's losses need its own
         self.loss, self.actor_loss, self.stochastic = loss, actor_loss, stochastic
         self.step = 0
         """The online step of the newest update, which schedules are read at."""

@@ -394,7 +394,7 @@ class RNDTrainer:
             part.load_state(subtree(name, state))
 
     def run(self, stop: Callable[[], bool] = lambda: False) -> Iterator[Report]:
-        """Learn, and yield reports; `stop` is asked before every rollout, and ends the loop."""
+        """Learn, and yield reports; `stop` is called before every rollout, and ends the loop."""
         config, actions = self.config, num_actions(self.collector.env.single_action_space)
         while self.online_steps < config.online_steps and not stop():
             before = self.online_steps

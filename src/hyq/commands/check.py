@@ -15,9 +15,8 @@ from hyq.coverage.cells import FEWEST_BEST
 from hyq.coverage.check import bounds_of, check_all
 from hyq.coverage.deep_fqe import policy_support, sees_vectors
 from hyq.coverage.drift import drift_test
-from hyq.coverage.policy import holds_deep_policy
+from hyq.coverage.policy import holds_deep_policy, play_in
 from hyq.coverage.policy import load_policy as load_by_step
-from hyq.coverage.steps import play_in
 from hyq.data.columns import described
 from hyq.data.dataset import Dataset
 from hyq.data.fits import check_fits
@@ -43,14 +42,14 @@ def data_check(
     Several datasets are ranked, the easiest to learn from first.
 
     Args:
-        names: Directories of datasets, or names of 'hyq data list'.
+        names: Directories of datasets, files of logs, or names of 'hyq data list'.
         env: Environment to act in for a few hundred steps, to see whether the data agrees with it;
             and for the policy to play in, which otherwise plays where it was trained.
         policy: Directory of a run or a saved policy to compare the data with, in place of the best
             logged episodes.
         episodes: Episodes of the policy to play: 500 of one with a function for each step, else
             30, if not given.
-        page: Where to write the report.
+        page: Where to write the report, a page with figures.
     """
     if not names:
         raise HyqError("name at least one dataset")

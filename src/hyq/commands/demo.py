@@ -7,10 +7,10 @@ from hyq.commands.watch import watch, watch_deep
 from hyq.core.terminal import Terminal
 from hyq.data.dataset import Dataset
 from hyq.experts.scripted import scripted_dataset
-from hyq.report.compare import run_panels
+from hyq.report.compare import compared, environment_lines, line_panels
 from hyq.report.html import Section, note, write_page
 from hyq.report.records import RunResult
-from hyq.report.start import NAMES, start_conclusion, start_panel
+from hyq.report.start import NAMES, start_lines
 from hyq.report.tables import run_table
 from hyq.runs import lock, runner
 from hyq.runs.lock_spec import LockRun
@@ -28,12 +28,13 @@ def demo() -> None:
     cars = _cars(out)
     locks = _locks(out)
     page, table = out / "index.html", run_table([*cars, *locks])
+    lines, lock_panels = start_lines(cars), line_panels(environment_lines(locks))
     sections = [
-        Section("A car, from a log in a CSV file", panels=[start_panel(cars)], note=note("cars")),
-        Section("The combination lock of the paper", panels=run_panels(locks), note=note("lock")),
+        Section("A car, from a log in a CSV file", panels=line_panels(lines), note=note("cars")),
+        Section("The combination lock of the paper", panels=lock_panels, note=note("lock")),
         Section("Every run", table=table, note="Next: make docs, and open site/index.html."),
     ]
-    write_page(page, "hyq: what you have just run", [start_conclusion(cars)], sections)
+    write_page(page, "hyq: what you have just run", compared(lines), sections)
     console.print(table.rich())
     console.print(f"open {page.resolve()}", soft_wrap=True)
 

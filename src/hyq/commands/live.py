@@ -12,7 +12,7 @@ import tyro
 
 from hyq.core.errors import HyqError
 from hyq.core.terminal import Terminal
-from hyq.report.compare import compare_sections, compared
+from hyq.report.compare import compare_sections, compared, environment_lines
 from hyq.report.html import Section, page
 from hyq.report.records import RunResult, find_runs
 from hyq.report.tables import TextTable, number
@@ -58,8 +58,8 @@ def serve(content: Callable[[], str], port: int) -> ThreadingHTTPServer:
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             # A page elsewhere may have its name point here: its requests bear that name.
-            asked = self.headers.get("Host", "").rpartition(":")[0]
-            found = self.path == "/" and asked in (HERE, "localhost")
+            host = self.headers.get("Host", "").rpartition(":")[0]
+            found = self.path == "/" and host in (HERE, "localhost")
             body = content().encode() if found else b"there is only one page here: /"
             self.send_response(200 if found else 404)
             self.send_header("Content-Type", "text/html; charset=utf-8")
@@ -93,7 +93,7 @@ def live_page(path: Path, every: int) -> str:
     table = Section("Where they are", table=_progress(path, runs, ages))
     return page(
         title,
-        [said, *compared(begun)[:-1], *broken],
+        [said, *compared(environment_lines(begun)), *broken],
         [*compare_sections(begun)[:1], table],
         refresh=every,
     )
@@ -136,8 +136,8 @@ def _progress(path: Path, runs: dict[Path, RunResult], ages: dict[Path, float]) 
         if run.summary is None and ages[place] > 5 * float(np.median(spent or [0])) + QUIET:
             state = f"no record for {_ago(ages[place])}"
         counter = "online_steps" if run.acts or not run.setting("updates") else "updates"
-        asked = run.setting(counter)
-        total = f" of {asked:,}" if isinstance(asked, int) else ""
+        budget = run.setting(counter)
+        total = f" of {budget:,}" if isinstance(budget, int) else ""
         steps = last.get("online_steps", 0)
         rows.append(
             (

@@ -11,10 +11,10 @@ from hyq.core.errors import HyqError
 from hyq.core.files import check_writable
 from hyq.core.settings import check_idle
 from hyq.core.terminal import Terminal, progress_bar
-from hyq.report.ablations import report_ablations, report_datasets
-from hyq.report.compare import compare_sections, compared, run_panels
+from hyq.report.ablations import report_ablations, report_datasets, report_tuning
+from hyq.report.compare import compare_sections, compared, environment_lines, state_said
 from hyq.report.html import write_page
-from hyq.report.montezuma import report_montezuma, report_tuning
+from hyq.report.montezuma import report_montezuma
 from hyq.report.plot import draw_panels, write_figure
 from hyq.report.records import RunResult, find_runs
 from hyq.report.start import report_start
@@ -57,8 +57,9 @@ def report(
     for place in (figure, page):
         check_writable(place)
     runs = [RunResult.read(path) for path in find_runs(paths)]
-    write_figure(draw_panels(run_panels(runs), columns=3), figure)
-    write_page(page, "Runs compared", compared(runs), compare_sections(runs))
+    said, sections = [*compared(environment_lines(runs)), state_said(runs)], compare_sections(runs)
+    write_figure(draw_panels(sections[0].panels, columns=3), figure)
+    write_page(page, "Runs compared", said, sections)
     console.print(run_table(runs).rich())
     console.print(f"learning curves: {figure}   page: {page}", soft_wrap=True)
 

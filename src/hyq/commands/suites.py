@@ -15,7 +15,7 @@ from hyq.core.errors import HyqError
 from hyq.core.settings import check_idle
 from hyq.core.terminal import Terminal, progress_bar
 from hyq.report.theory import report_theory
-from hyq.runs import lock_coverage, theory
+from hyq.runs import theory
 from hyq.runs.launch import Event, Processes, SuiteDirectory, launch, pending
 from hyq.runs.suites import SUITES, SUITES_BY_STEPS, Preset, Run, Suite
 
@@ -87,10 +87,9 @@ def reproduce_theory(*, out: Path = Path("results/theory"), quick: bool = False)
         out: New directory for the records, the figure and the page.
         quick: Seconds instead of minutes, for a look.
     """
-    for name, stage in (("theorem", theory.start), ("lock data", lock_coverage.start)):
-        with progress_bar(name) as update:
-            for done, total in stage(out, quick):
-                update(done, total)
+    with progress_bar("theorem") as update:
+        for done, total in theory.start(out, quick):
+            update(done, total)
     report_theory(out, console)
 
 

@@ -1,4 +1,4 @@
-"""The subcommands of one run: start it, watch it, resume it."""
+"""The subcommands of one run: start it, watch it, resume it; on any environment or on the lock."""
 
 import dataclasses
 import itertools
@@ -9,22 +9,28 @@ from typing import Annotated
 import tyro
 
 from hyq.algorithms import ALGORITHMS
+from hyq.commands.data import data_show
 from hyq.commands.report import report
-from hyq.commands.watch import check_tensorboard, watch, watch_deep
+from hyq.commands.watch import watch, watch_deep
 from hyq.core.actions import ActionKind, action_kind
 from hyq.core.errors import HyqError
-from hyq.core.files import read_json
+from hyq.core.files import check_free, read_json
 from hyq.core.settings import check_idle, encode, json_object
-from hyq.core.terminal import Terminal
+from hyq.core.terminal import Terminal, progress_bar
 from hyq.data.spaces import spaces_of
+from hyq.envs.combination_lock import Emission, LockSpec
 from hyq.envs.make import kind_of_actions
+from hyq.experts.lock import LockData, lock_dataset
 from hyq.runs import kept, lock, runner
 from hyq.runs.lock_algorithms import LOCK_ALGORITHMS
+from hyq.runs.lock_spec import LockRun
 from hyq.runs.longer import lengthen
 from hyq.runs.named_data import load
 from hyq.runs.records import RunDirectory
 from hyq.runs.spec import RunSpec
+from hyq.trackers import TensorBoard, check_installed
 
+EVENTS = "tensorboard"
 console = Terminal()
 
 
@@ -65,7 +71,7 @@ def train(words: list[str]) -> Callable[..., None]:
             checkpoint_minutes: Time between two checkpoints.
         """
         if tensorboard:
-            check_tensorboard()
+            check_installed("tensorboard", "tensorboard")
         if run.env is None:  # the default is not 0, so only the words tell a given one
             episodes = _option(words, "evaluation-episodes")
             episodes = None if episodes == "0" else episodes
@@ -77,7 +83,7 @@ def train(words: list[str]) -> Callable[..., None]:
         progress = runner.start(
             spec, out, keep_checkpoint=keep_checkpoint, checkpoint_seconds=60 * checkpoint_minutes
         )
-        watch_deep(progress, spec, console, out / "tensorboard" if tensorboard else None)
+        watch_deep(progress, spec, console, TensorBoard(out / EVENTS) if tensorboard else None)
         _report(out)
 
     return command
@@ -141,9 +147,9 @@ def resume(
         out = into
     manifest = RunDirectory.open(out).manifest
     if manifest["experiment"] == "train":
-        events = out / "tensorboard"
-        progress, spec = runner.resume(out, trust=trust), RunSpec.decoded(manifest["spec"])
-        watch_deep(progress, spec, console, events if events.exists() else None)
+        tracker = TensorBoard(out / EVENTS) if (out / EVENTS).exists() else None
+        spec = RunSpec.decoded(manifest["spec"])
+        watch_deep(runner.resume(out, trust=trust), spec, console, tracker)
     elif manifest["experiment"] == "lock":
         watch(lock.resume(out), console)
     else:
@@ -151,11 +157,54 @@ def resume(
     _report(out)
 
 
+def run_lock(spec: tyro.conf.OmitArgPrefixes[LockRun], *, out: Path) -> None:
+    """Train V-type Hy-Q, or a baseline, on the combination lock.
+
+    Args:
+        spec: What to run.
+        out: New directory for the records, the learning curve and the checkpoints.
+    """
+    watch(lock.start(spec, out), console)
+    report(out, figure=out / "curve.png")
+
+
+def data_make_lock(
+    kind: LockData,
+    *,
+    out: Path,
+    horizon: int = 100,
+    size: int = 500_000,
+    seed: int = 0,
+    anti_reward_probability: float = 0.5,
+    emission: Emission = "shared",
+) -> None:
+    """Make one of the paper's offline datasets for the combination lock, on disk.
+
+    Args:
+        kind: Optimal occupancy (random actions) or optimal trajectory (nearly all good ones).
+        out: New directory for the dataset; about 1 KB a transition at horizon 100.
+        horizon: Number of digits of the lock.
+        size: Number of transitions.
+        seed: Chooses the lock and the data; a run needs the same seed to be on the same lock.
+        anti_reward_probability: Chance that a fall pays 0.1.
+        emission: How observations show latent states: see 'hyq run lock'.
+    """
+    check_free(out)  # before the data is made, which takes a while
+    spec = LockSpec(
+        horizon=horizon,
+        anti_reward_probability=anti_reward_probability,
+        emission=emission,
+        instance_seed=seed,
+    )
+    with progress_bar(f"optimal {kind} data", horizon) as update:
+        lock_dataset(spec, kind, size, seed, lambda h: update(h + 1)).save(out)
+    data_show(out)
+
+
 def algorithms() -> None:
     """List the algorithms: those for the lock, and those for any environment."""
     console.print("hyq run lock --algorithm ...")
-    for name, build in LOCK_ALGORITHMS.items():
-        summary = (build.__doc__ or "").partition("\n")[0]
+    for name, (_, summary) in LOCK_ALGORITHMS.items():
         console.print(f"  {name:<14} {summary}")
     for kind, known in ALGORITHMS.items():
         console.print(f"hyq train --algorithm ..., where actions are {kind}")

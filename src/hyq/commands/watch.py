@@ -1,13 +1,11 @@
-"""What is shown of a run under way: a line a record above a bar, and TensorBoard's events."""
+"""What is shown of a run under way: a line a record above a bar."""
 
-import importlib.util
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from rich.console import Console
 
-from hyq.core.errors import HyqError
 from hyq.core.terminal import progress_bar
 from hyq.report.tables import number
 from hyq.runs.records import Progress
@@ -15,6 +13,7 @@ from hyq.runs.spec import RunSpec
 
 Columns = Sequence[tuple[str, int, Sequence[str]]]
 """Title, width, and the names of the values that are shown, separated by a slash."""
+Tracker = Callable[[Progress], None]
 RETURNS: Columns = (("eval", 9, ("eval_return",)), ("recent", 9, ("recent_return",)))
 HYBRID: Columns = (
     *RETURNS,
@@ -59,6 +58,7 @@ def watch(
     columns: Columns = LOCK,
     total: int | None = None,
     counter: str = "online_steps",
+    tracker: Tracker | None = None,
 ) -> None:
     """Print a line for every record above a bar, which is full when `counter` reaches `total`."""
     console.print(header(columns, counter), style="dim")
@@ -67,17 +67,18 @@ def watch(
             text = line(message.row, speed, columns, counter)
             console.print(text, soft_wrap=True)
             update(message.row[counter])
+            if tracker is not None:
+                speeds = {} if speed is None else {"steps_per_second": speed}
+                tracker(replace(message, row=message.row | speeds))
 
 
 def watch_deep(
-    messages: Iterator[Progress], spec: RunSpec, console: Console, events: Path | None = None
+    messages: Iterator[Progress], spec: RunSpec, console: Console, tracker: Tracker | None = None
 ) -> None:
-    """Watch a deep run, and write TensorBoard's events into a directory where one is given."""
+    """Watch a deep run, and let a tracker see its records too."""
     counter, total = spec.length
     columns = RND if spec.algorithm == "rnd" else HYBRID
-    if events is not None:
-        messages = to_tensorboard(messages, events)
-    watch(messages, console, columns, total, counter)
+    watch(messages, console, columns, total, counter, tracker)
 
 
 def _with_speed(messages: Iterator[Progress]) -> Iterator[tuple[Progress, float | None]]:
@@ -93,25 +94,3 @@ def _with_speed(messages: Iterator[Progress]) -> Iterator[tuple[Progress, float 
         steps, spent = row["online_steps"] - before, sum(row["seconds"].values())
         yield message, steps / spent if steps > 0 and spent else None
         before = row["online_steps"]
-
-
-def check_tensorboard() -> None:
-    """Raise where the package is missing, before anything is begun."""
-    if importlib.util.find_spec("tensorboard") is None:
-        raise HyqError("--tensorboard needs TensorBoard: pip install 'hyq[tensorboard]'")
-
-
-def to_tensorboard(messages: Iterator[Progress], directory: Path) -> Iterator[Progress]:
-    """Pass a run's messages on, writing every number of its records on the way."""
-    from torch.utils.tensorboard import SummaryWriter  # noqa: PLC0415 (an optional package)
-
-    with SummaryWriter(str(directory)) as writer:
-        for message, speed in _with_speed(messages):
-            row = message.row
-            values = {k: v for k, v in row.items() if isinstance(v, int | float)}
-            values |= {f"seconds/{part}": spent for part, spent in row["seconds"].items()}
-            if speed is not None:
-                values["steps_per_second"] = speed
-            for name, value in values.items():
-                writer.add_scalar(name, value, row["online_steps"] or row["updates"])
-            yield message

@@ -1,6 +1,6 @@
 """One seed, many named streams, no global random state.
 
-A stream is addressed by name rather than by the order in which it was asked for, so that adding a
+A stream is addressed by name rather than by the order in which it was opened, so that adding a
 consumer somewhere never shifts the numbers another consumer sees, and a resumed run can open the
 stream of iteration 17 without replaying the sixteen before it.
 """

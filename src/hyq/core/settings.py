@@ -27,16 +27,16 @@ def check_range(
         raise HyqError(f"{name} must be {wanted}, got {found}")
 
 
-def check_interval(name: str, bounds: tuple[float, float] | None) -> None:
-    """Raise unless bounds, where there are any, have the smaller one first."""
-    if bounds is not None and not bounds[0] < bounds[1]:
+def check_interval(name: str, bounds: tuple[float, float] | str | None) -> None:
+    """Raise unless bounds, where numbers are given, have the smaller one first."""
+    if isinstance(bounds, tuple) and not bounds[0] < bounds[1]:
         raise HyqError(f"{name} must have its smaller bound first, got {bounds}")
 
 
 def check_choices(config: Any) -> None:
-    """Raise for a word that the `Literal` annotation of its field does not list."""
+    """Raise for a word that the `Literal` annotation of its field does not list, None besides."""
     for name, kind in get_type_hints(type(config)).items():
-        if get_origin(kind) is Literal:
+        if any(get_origin(part) is Literal for part in (kind, *get_args(kind))):
             decode_value(name, kind, getattr(config, name))
 
 
@@ -70,8 +70,7 @@ def decode_value(name: str, kind: Any, value: Any) -> Any:
     """Convert a value to a type: 1e6 is a whole number too, and a schedule may be text."""
     origin, arguments = get_origin(kind), get_args(kind)
     if origin in (Union, types.UnionType):
-        [kind] = [argument for argument in arguments if argument is not type(None)]
-        return None if value is None else decode_value(name, kind, value)
+        return None if value is None else decode_value(name, _one_of(arguments, value), value)
     if origin is Literal and value not in arguments:
         raise HyqError(f"{name} must be one of {', '.join(map(str, arguments))}, got {value!r}")
     if origin is Literal or kind is Any:
@@ -89,6 +88,15 @@ def decode_value(name: str, kind: Any, value: Any) -> Any:
     if not isinstance(value, kind):
         raise HyqError(f"{name} must be of type {kind.__name__}, got {value!r}")
     return value
+
+
+def _one_of(kinds: tuple[Any, ...], value: Any) -> Any:
+    """Choose the type that a value is meant for: None aside there is one, or a word beside it."""
+    kinds = tuple(kind for kind in kinds if kind is not type(None))
+    if len(kinds) > 1:
+        kinds = tuple(k for k in kinds if (get_origin(k) is Literal) == isinstance(value, str))
+    [kind] = kinds
+    return kind
 
 
 def json_object(text: str) -> dict[str, Any]:

@@ -246,7 +246,7 @@ def _from_environment(check: Check) -> Iterator[tuple[Any, Severity, str]]:
             text = f"{check.env} differs from the data in its {part.name}: {part.text} (a false "
             yield True, "error", f"{text}alarm in {ALPHA:.0%} of such checks)."
         unknown = [part.name for part in drift.parts if math.isnan(part.p_value)]
-        text = f"Whether {check.env} agrees in its {' and '.join(unknown)} cannot be told: "
+        text = f"Whether {check.env} agrees in its {' and '.join(unknown)} is unknown: "
         yield unknown, "note", text + "too little of the data is near what the environment shows."
         agrees = not drift.alarms and len(unknown) < len(drift.parts)
         yield agrees, "good", f"{check.env} agrees with the data in {drift.steps:,} live steps."
@@ -272,13 +272,13 @@ def _about_episodes(check: Check) -> tuple[str, bool]:
         return f"Cannot tell how good this data is: {text}.", False
     count, mean = f"{len(returns):,} episodes", f"{returns.mean():,.4g}"
     if math.isclose(returns.min(), returns.max()):
-        return f"Nothing tells good from bad: all {count} earn {mean}. Online steps must.", True
+        return f"Nothing tells good from bad: all {count} return {mean}. Online steps must.", True
     share = len(best.keys) / best.pooled
     whose = "its" if best.pooled == len(np.unique(check.cells.keys)) else "their"
     whose += (
         " best tenth of" if BEST_SHARE / 2 < share <= 2 * BEST_SHARE else f" {len(best.keys)} best"
     )
-    goal = f"{whose} episodes (which earn {best.mean_return:,.4g}, all {mean})"
+    goal = f"{whose} episodes (mean return {best.mean_return:,.4g}, of all {mean})"
     cells = f"{coverage.unseen:.0%} of what {goal} do is in no other episode"
     if math.isnan(coverage.unseen):
         text = f"Cannot tell: too few of {count} are better than the others"
@@ -290,9 +290,9 @@ def _about_episodes(check: Check) -> tuple[str, bool]:
     elif coverage.ratio > THIN:
         text = f"Hardly enough: too little of the data is like {goal}"
     else:
-        good = f"about as good as {goal} can be learned"
+        good = f"a policy about as good as {goal} can be learned"
         if coverage.ratio > WELL:
-            good += f", but takes about {coverage.ratio**2:.2g} times as much data as theirs alone"
+            good += f", but needs about {coverage.ratio**2:.2g} times as much data as they alone"
         return f"{'Good' if coverage.ratio <= WELL else 'Thin'} data: {good}.", True
     return f"{text}. Online steps must explore.", True
 
@@ -300,22 +300,22 @@ def _about_episodes(check: Check) -> tuple[str, bool]:
 def _about_policy(check: Check) -> str:
     """Say whether the data covers a policy; the logs alone decide, where they can."""
     support, coverage, best = check.support, check.coverage, check.best
-    earns = f" When it plays it earns {best.mean_return:,.4g}." if best is not None else ""
+    played = f" When played it returns {best.mean_return:,.4g}." if best is not None else ""
     who = f"the policy {check.policy}"
     if support is not None and support.inside < LEAST_INSIDE:
         lost = f"{1 - support.inside:.0%} of its time it would be where nothing like it was logged"
-        return f"Cannot tell from this data what {who} earns: {lost}.{earns}"
+        return f"Cannot tell from this data the return of {who}: {lost}.{played}"
     if coverage is None:
         inside = 1.0 if support is None else support.inside
         return f"The data covers {who}: {inside:.0%} of its time it stays where data is."
     if not check.meets_itself:
-        return f"Cannot tell: even the own episodes of {who} hardly meet: play more.{earns}"
+        return f"Cannot tell: even the own episodes of {who} hardly meet: play more.{played}"
     if not coverage.covered:
         how = "does not cover" if coverage.unseen > MOST_UNSEEN else "covers only in part"
         missing = f"{coverage.unseen:.0%} of what it does is not in the data"
-        return f"The data {how} {who}: {missing}, and online steps must explore there.{earns}"
+        return f"The data {how} {who}: {missing}, and online steps must explore there.{played}"
     how = "well" if coverage.ratio <= WELL else "thinly" if coverage.ratio <= THIN else "hardly"
-    return f"The data covers {who} {how}.{earns}"
+    return f"The data covers {who} {how}.{played}"
 
 
 def _next_command(check: Check) -> str:

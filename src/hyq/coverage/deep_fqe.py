@@ -1,4 +1,4 @@
-"""Fitted Q evaluation of a deep policy: what it would earn, from logged episodes, with an interval.
+"""Fitted Q evaluation of a deep policy: its return, from logged episodes, with an interval.
 
 A network learns the value of acting as the data did and as the policy would from then on:
 

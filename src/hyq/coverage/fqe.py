@@ -1,4 +1,4 @@
-"""Fitted Q evaluation: what a policy would earn, from logged data alone, with an interval.
+"""Fitted Q evaluation: the return of a policy, from logged data alone, with an interval.
 
     q_H = 0
     for h = H-1, ..., 0:   q_h <- argmin over F_h of  E_data (q(s, a) - r - q_{h+1}(s', pi(s')))^2

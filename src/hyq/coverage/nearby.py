@@ -18,7 +18,7 @@ from hyq.data.dataset import Dataset
 MOST_ROWS = 20_000
 """Logged rows that are read, in whole episodes."""
 NEIGHBOURS, CANDIDATES = 8, 30
-"""Rows that are asked what follows, and that may be a match."""
+"""Rows whose successors are wanted, and rows that may match them."""
 NEAR = 0.75
 """Share of logged rows that have one of another episode as near as a match has to be."""
 WIDEST, PROJECTED = 256, 32

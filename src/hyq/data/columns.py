@@ -39,11 +39,6 @@ def over_columns(function: Callable[..., Any], *observations: Any) -> Any:
     return function(*observations)
 
 
-def first_column(observation: Observation) -> Column:
-    """Return a column whose rows can be counted for all."""
-    return next(iter(observation.values())) if isinstance(observation, Mapping) else observation
-
-
 def only_column(observation: Observation) -> Any:
     """Return the column of an observation that is no dictionary."""
     if isinstance(observation, Mapping):
@@ -90,7 +85,7 @@ def release(column: Column) -> None:
 
 
 def read_at_random(column: Column) -> None:
-    """Let the system read only the rows that are asked for, not those that follow in the file."""
+    """Let the system read only the rows that are needed, not those that follow in the file."""
     _advise(column, "MADV_RANDOM")
 
 

@@ -33,7 +33,7 @@ from hyq.data.columns import (
     truth_values,
     write_columns,
 )
-from hyq.data.layout import Rows, check_given, check_order, cut, lay_out
+from hyq.data.layout import check_given, check_order, cut, lay_out, sort
 from hyq.data.steps import StepView
 
 COLUMNS = ("action", "reward", "life_lost", "length", "terminated", "timestep")
@@ -73,7 +73,7 @@ class Episode:
         return f"Episode({len(self.action):,} transitions, {end}, observations {seen})"
 
 
-@dataclass(frozen=True, eq=False)  # arrays have no one answer; compare `digest()`
+@dataclass(frozen=True, eq=False)  # comparing arrays gives arrays; compare `digest()`
 class Dataset:
     """Offline data: N transitions of E episodes, laid end to end."""
 
@@ -156,36 +156,29 @@ class Dataset:
         """
         seen = over_columns(np.asarray, observation)
         after = seen if next_observation is None else over_columns(np.asarray, next_observation)
+        ended = truth_values("terminated", terminated)
         columns: dict[str, Any] = {
             **named("observation", seen),
             "action": np.asarray(action),
             "reward": np.asarray(reward, dtype=np.float32),
             **(named("next_observation", after) if next_observation is not None else {}),
-            "terminated": truth_values("terminated", terminated),
+            "terminated": ended,
         }
-        if truncated is None:
-            if next_observation is None:
-                raise HyqError("rows in any order need next_observation: give it, or truncated")
-            columns["timestep"] = np.asarray(
-                np.zeros(len(columns["action"]), np.int64) if timestep is None else timestep
-            )
-        elif timestep is not None:
-            raise HyqError("timestep is for rows in any order: leave it out, or truncated")
-        else:
+        if truncated is not None:
+            if timestep is not None:
+                raise HyqError("timestep is for rows in any order: leave it out, or truncated")
             columns["truncated"] = truth_values("truncated", truncated)
+        elif next_observation is None:
+            raise HyqError("rows in any order need next_observation: give it, or truncated")
+        else:
+            known = np.zeros(len(columns["action"]), np.int64) if timestep is None else timestep
+            columns["timestep"] = np.asarray(known)
         # Before anything is sorted or cut: a message may name a row.
         check_given(columns, seen, after)
-        ended = columns["terminated"]
         if truncated is None:
-            time = columns["timestep"]
-            order: IntArray = np.argsort(time, kind="stable")
-            rows = Rows(order, order, np.ones(len(order), np.int64))
-            first = time[order]
+            rows = sort(columns["timestep"])
         else:
             rows = cut(ended, columns["truncated"], next_observation is None)
-            first = np.zeros(len(rows.length), np.int64)
-            if not len(first):
-                raise HyqError("there are no episodes")
             if next_observation is not None:
                 check_order(seen, after, ended | columns["truncated"])
         return cls(
@@ -195,7 +188,7 @@ class Dataset:
             np.zeros(len(rows.kept), np.bool_),
             rows.length,
             ended[rows.last],
-            first,
+            rows.timestep,
             provenance or {},
         )
 

@@ -7,8 +7,9 @@ import gymnasium as gym
 import numpy as np
 
 from hyq.core.errors import HyqError, MisfitError
+from hyq.core.trees import without_tuples
 from hyq.core.types import Array
-from hyq.data.columns import Column, blocks
+from hyq.data.columns import Column, blocks, named
 from hyq.data.dataset import Dataset
 
 TOLERANCE = 0.25
@@ -23,35 +24,23 @@ def check_fits(
     dataset: Dataset, observation_space: gym.Space[Any], action_space: gym.Space[Any]
 ) -> None:
     """Raise for data whose observations or actions cannot have come from these spaces."""
-    if isinstance(observation_space, gym.spaces.Dict | gym.spaces.Tuple):
-        parts = dict(
-            observation_space.items()
-            if isinstance(observation_space, gym.spaces.Dict)
-            else ((str(index), part) for index, part in enumerate(observation_space))
-        )
-        found = dataset.observation
-        if not isinstance(found, Mapping):
-            raise MisfitError(
-                f"the dataset's observations are one array, the environment's have the keys "
-                f"{sorted(parts)}",
-                _REMEDY,
-            )
-        if set(found) != set(parts):
-            raise MisfitError(
-                f"the dataset's observations have the keys {sorted(found)}, the environment's "
-                f"{sorted(parts)}",
-                _REMEDY,
-            )
-        for key, column in found.items():
-            _check_observation(f"observation[{key!r}]", column, parts[key])
-    elif isinstance(dataset.observation, Mapping):
+    space, found = without_tuples(observation_space), dataset.observation
+    spaces: Any = space.spaces if isinstance(space, gym.spaces.Dict) else space
+    if _kind(found) != _kind(spaces):
         raise MisfitError(
-            f"the dataset's observations are dictionaries, the environment's {observation_space}",
+            f"the dataset's observations are {_kind(found)}, the environment's {_kind(spaces)}",
             _REMEDY,
         )
-    else:
-        _check_observation("observation", dataset.observation, observation_space)
+    parts: dict[str, Any] = named("observation", spaces)
+    for name, column in named("observation", found).items():
+        _check_observation(name, column, parts[name])
     _check_action(dataset.action, action_space)
+
+
+def _kind(observation: Any) -> str:
+    if isinstance(observation, Mapping):
+        return f"dictionaries with the keys {sorted(observation)}"
+    return "one array"
 
 
 def same_provenance(dataset: Dataset, expected: Mapping[str, Any]) -> None:
@@ -104,15 +93,9 @@ def _check_action(action: Array, space: gym.Space[Any]) -> None:
                 f"{space.shape}"
             )
         low, high = space.low.astype(np.float64), space.high.astype(np.float64)
-        outside = _first_outside(
-            action, low - ROUNDING * np.abs(low), high + ROUNDING * np.abs(high)
-        )
-        if outside is not None:
-            value, at, where = outside
-            raise HyqError(
-                f"the dataset's action reaches {value:g}{where}, where the environment takes "
-                f"{low[at]:g} to {high[at]:g}: bring the actions to the environment's scale"
-            )
+        remedy = "bring the actions to the environment's scale"
+        margin = ROUNDING * np.abs(low), ROUNDING * np.abs(high)
+        _check_within("action", action, (low, high), margin, remedy)
         _check_not_scaled(action, low, high)
     else:
         raise HyqError(f"actions of {space} are not supported: wrap it as Discrete or Box")
@@ -155,25 +138,25 @@ def _check_scale(name: str, column: Column, space: gym.spaces.Box) -> None:
             return  # no number of this type is outside, and images take long to decompress
     with np.errstate(over="ignore"):
         margin = TOLERANCE * (high - low) + ROUNDING * np.abs(high)
-    outside = _first_outside(column, low - margin, high + margin)
-    if outside is not None:
-        value, at, where = outside
-        raise HyqError(
-            f"the dataset's {name} reaches {value:g}{where}, where the environment has "
-            f"{low[at]:g} to {high[at]:g}: bring the data to the environment's scale, or "
-            "correct the environment's observation_space"
-        )
+    remedy = (
+        "bring the data to the environment's scale, or correct the environment's observation_space"
+    )
+    _check_within(name, column, (low, high), (margin, margin), remedy)
 
 
-def _first_outside(
-    column: Column, low: Array, high: Array
-) -> tuple[float, tuple[int, ...], str] | None:
-    """Find the first number beyond the bounds: its value, its index in a row, and that in words."""
+def _check_within(
+    name: str, column: Column, bounds: tuple[Array, Array], margin: tuple[Array, Array], remedy: str
+) -> None:
+    """Raise for a number that is beyond bounds by more than a margin."""
+    low, high = bounds
     for block in blocks(column, rows=1024):
-        outside = (block < low) | (block > high)
+        outside = (block < low - margin[0]) | (block > high + margin[1])
         if outside.any():
-            row, *entry = np.argwhere(outside)[0]
-            at = tuple(int(index) for index in entry)
+            row, *entry = np.argwhere(outside)[0].tolist()
+            at = tuple(entry)
             where = f" in dimension {at[0] if len(at) == 1 else at}" if at else ""
-            return float(block[row][at]), at, where
-    return None
+            has = "takes" if name == "action" else "has"
+            raise HyqError(
+                f"the dataset's {name} reaches {block[row][at]:g}{where}, where the environment "
+                f"{has} {low[at]:g} to {high[at]:g}: {remedy}"
+            )

@@ -179,7 +179,7 @@ def frames_for(capacity: int, shape: tuple[int, ...], dtype: DTypeLike) -> Frame
 def _compress(frames: Array, compressor: zstandard.ZstdCompressor) -> Iterator[bytes]:
     for frame in frames:
         # A copy, because the result sits in a block as large as the worst case would have needed,
-        # and shrinking it leaves a hole too small for the next.
+        # and cutting it down leaves a hole too small for the next.
         yield memoryview(compressor.compress(frame)).tobytes()
 
 

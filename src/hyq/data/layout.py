@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from hyq.core.errors import HyqError
+from hyq.core.trees import first_leaf
 from hyq.core.types import Array, BoolArray, IntArray
 from hyq.data.columns import (
     Column,
@@ -14,7 +15,6 @@ from hyq.data.columns import (
     check_actions,
     check_numbers,
     check_vector,
-    first_column,
     over_columns,
 )
 from hyq.data.frames import PackedFrames, is_image
@@ -33,7 +33,7 @@ def check_given(columns: Mapping[str, Array], seen: Observation, after: Observat
         raise HyqError(
             f"column 'timestep' must hold whole numbers, got {columns['timestep'].dtype}"
         )
-    rows = len(first_column(seen))
+    rows = len(first_leaf(seen))
     if not rows:
         raise HyqError("the dataset is empty: there must be a transition")
     for name, column in columns.items():
@@ -60,6 +60,14 @@ class Rows:
     """The last row of each episode, whose next observation ends it."""
     length: IntArray
     """Transitions of each episode."""
+    timestep: IntArray
+    """The timestep of each episode's first transition."""
+
+
+def sort(timestep: IntArray) -> Rows:
+    """Take each row for an episode of its own, sorted by timestep."""
+    order: IntArray = np.argsort(timestep, kind="stable")
+    return Rows(order, order, np.ones(len(order), np.int64), timestep[order])
 
 
 def cut(terminated: BoolArray, truncated: BoolArray, without_ends: bool) -> Rows:
@@ -70,11 +78,12 @@ def cut(terminated: BoolArray, truncated: BoolArray, without_ends: bool) -> Rows
     over = terminated | truncated
     over[-1:] = True
     last = np.flatnonzero(over)
-    length = np.diff(last, prepend=-1)
-    if not without_ends:
-        return Rows(np.arange(len(over)), last, length)
-    length = length - ~terminated[last]
-    return Rows(np.flatnonzero(~over | terminated), last[length > 0], length[length > 0])
+    lost = over & ~terminated & without_ends
+    length = np.diff(last, prepend=-1) - lost[last]
+    last, length = last[length > 0], length[length > 0]
+    if not len(last):
+        raise HyqError("there are no episodes")
+    return Rows(np.flatnonzero(~lost), last, length, np.zeros_like(last))
 
 
 def check_order(seen: Any, after: Any, over: BoolArray) -> None:

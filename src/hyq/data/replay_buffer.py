@@ -17,6 +17,7 @@ from hyq.core.actions import Actions
 from hyq.core.errors import HyqError
 from hyq.core.trees import Tree, flatten, space_tree, subtree, tree_map
 from hyq.core.types import Array, BoolArray, FloatArray, IntArray
+from hyq.data.columns import blocks
 from hyq.data.dataset import Dataset, Episode
 from hyq.data.frames import Frames, frames_for
 from hyq.data.priorities import Priorities
@@ -61,6 +62,8 @@ class ReplayBuffer:
         self.num_envs, self.length, self.frame_stack = num_envs, length, frame_stack
         self.written: IntArray = np.zeros(num_envs, dtype=np.int64)
         """Slots ever written for each environment."""
+        self.reward_range = (0.0, 0.0)
+        """The smallest and the largest reward ever stored, and 0."""
         capacity = num_envs * length
         self._frames: Tree = tree_map(
             lambda space: frames_for(capacity, space.shape, _stored(space.dtype)),
@@ -75,7 +78,7 @@ class ReplayBuffer:
         self._priorities = Priorities(capacity)
         self._highest = 1.0
         self._returns: FloatArray | None = None
-        """Return from each slot's arrival on, discounted, where that was asked for."""
+        """Return from each slot's arrival on, discounted, where that was requested."""
         self._running: BoolArray = np.zeros(num_envs, dtype=np.bool_)
 
     @classmethod
@@ -123,6 +126,8 @@ class ReplayBuffer:
                 for name, column in columns.items():
                     buffer._columns[name][slots] = column[slots]
         buffer.written += rows
+        for rewards in blocks(dataset.reward):
+            buffer._widen_reward_range(scale_reward(rewards))
         reached = np.ones(rows, dtype=bool)  # by a transition, unlike the first of each episode
         reached[np.cumsum(dataset.length + 1) - dataset.length - 1] = False
         if return_gamma is not None:
@@ -201,6 +206,7 @@ class ReplayBuffer:
             continuation=continuation,
             timestep=self._columns["timestep"][left] + 1,
         )
+        self._widen_reward_range(reward)
         self._running = ~ended
         self._advance(envs, completed=left)
 
@@ -314,6 +320,7 @@ class ReplayBuffer:
             "written": self.written.copy(),
             "running": self._running.copy(),
             "highest": np.array([self._highest]),
+            "reward_range": np.array(self.reward_range),
             **{f"columns.{name}": column[slots] for name, column in self._columns.items()},
             **{f"frames.{name}": leaf for name, leaf in flatten(frames).items()},
         }
@@ -332,6 +339,11 @@ class ReplayBuffer:
         self.written = written.copy()
         self._running = exported["running"].copy()
         self._highest = float(exported["highest"][0])
+        self._widen_reward_range(exported["reward_range"])
+
+    def _widen_reward_range(self, reward: FloatArray) -> None:
+        low, high = self.reward_range
+        self.reward_range = min(low, float(reward.min())), max(high, float(reward.max()))
 
     def _parts(self) -> dict[str, Frames]:
         """Return the storage of every leaf of an observation, by its path."""

@@ -36,14 +36,17 @@ class Batch:
     """Importance weights, at most one, that undo the bias of drawing by priority."""
     offline: Tensor
     """Which rows are from the offline data."""
+    value_range: tuple[float, float] | None = None
+    """The smallest and the largest return possible with the rewards of both sources stored so far;
+    None where gamma is 1."""
     return_to_go: Tensor | None = None
     """Discounted return of the rest of the episode where the data has it to its end, and minus
-    infinity elsewhere, where an algorithm asks for it."""
+    infinity elsewhere, where an algorithm needs it."""
     noise: Tensor | None = None
     """Standard normal numbers that an update samples actions with."""
     one_step: "Batch | None" = None
     """The same rows with single-step rewards, discounts and next observations, where an algorithm
-    asks for them."""
+    needs them."""
 
     def __len__(self) -> int:
         """Count the rows."""
@@ -60,7 +63,7 @@ class Batch:
         cut = {
             name: tree_map(lambda leaf: leaf[rows], value)
             for name, value in vars(self).items()
-            if name != "one_step" and value is not None
+            if name not in ("one_step", "value_range") and value is not None
         }
         single = self.one_step
         if single is not None:
@@ -198,7 +201,7 @@ class HybridSampler:
         rng: np.random.Generator,
         offline_only: bool = False,
     ) -> Drawn:
-        """Draw `size` rows; all offline where that is asked for, or where nothing else is there."""
+        """Draw `size` rows; all offline where that is requested, or where nothing else is there."""
         offline = self.share(size, step, rng)
         if offline_only or self.online is None:
             offline = size
@@ -214,19 +217,34 @@ class HybridSampler:
                 parts.append((source, slots))
                 weights.append(weight)
         rows = _joined([s.buffer.gather(slots, s.n_step, gamma) for s, slots in parts])
-        batch = self._tensors(rows, np.concatenate(weights), offline)
+        weight, bounds = np.concatenate(weights), self._value_range(gamma)
+        batch = self._tensors(rows, weight, offline, bounds)
         if self.one_step:
             single = batch
             if any(source.n_step > 1 for source, _ in parts):
                 rows = _joined([s.buffer.gather(slots, 1, gamma) for s, slots in parts])
-                single = self._tensors(rows, np.concatenate(weights), offline)
+                single = self._tensors(rows, weight, offline, bounds)
             batch = replace(batch, one_step=single)
         if self.return_to_go:
             found = np.concatenate([source.buffer.return_to_go(slots) for source, slots in parts])
             batch = replace(batch, return_to_go=torch.from_numpy(found).to(self.device))
         return Drawn(batch, parts, offline)
 
-    def _tensors(self, rows: Rows, weight: FloatArray, offline: int) -> Batch:
+    def _value_range(self, gamma: float) -> tuple[float, float] | None:
+        """Return the discounted sums of the smallest and of the largest reward, forever.
+
+        0 lies between them, for what comes after a termination. So n-step returns and what is left
+        beyond a lost life stay within, too.
+        """
+        if gamma == 1:
+            return None
+        met = [source.buffer.reward_range for source in (self.offline, self.online) if source]
+        lowest, highest = min(low for low, _ in met), max(high for _, high in met)
+        return lowest / (1 - gamma), highest / (1 - gamma)
+
+    def _tensors(
+        self, rows: Rows, weight: FloatArray, offline: int, bounds: tuple[float, float] | None
+    ) -> Batch:
         """Move rows to the device, once."""
 
         def tensor(array: np.ndarray[tuple[int, ...], np.dtype[np.generic]]) -> Tensor:
@@ -242,6 +260,7 @@ class HybridSampler:
             tree_map(tensor, rows.next_observation),
             tensor(weight),
             tensor(from_data),
+            bounds,
         )
 
 

@@ -24,7 +24,7 @@ class StepView:
         terminated: BoolArray,
         timestep: IntArray,
     ) -> None:
-        """Sort the columns of a dataset; observations are read when they are asked for."""
+        """Sort the columns of a dataset; observations are read when they are needed."""
         self._observation = observation
         self._ordered = len(action) > len(length)
         ends = np.cumsum(length)

@@ -1,4 +1,4 @@
-"""Offline data on disk as a replay buffer reads it: each row when it is asked for."""
+"""Offline data on disk as a replay buffer reads it: each row when it is needed."""
 
 from collections.abc import Callable
 from typing import Any

@@ -20,7 +20,6 @@ import numpy as np
 from ale_py import ALEInterface, LoggerMode, roms
 from ale_py.vector_env import AtariVectorEnv
 from gymnasium.vector import AutoresetMode
-from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
 from hyq.core.errors import HyqError
@@ -141,7 +140,7 @@ class Montezuma(gym.Env[Frame, np.int64]):
         return {"room": room, "score": int(info["score"][0]), "lives": lives}
 
 
-class MontezumaVector(gym.vector.VectorEnv[Array, Array, Array]):
+class MontezumaVector(gym.vector.VectorWrapper):
     """Many games on ale-py's native threads.
 
     A finished game is never reset by itself, so there are no dummy transitions: reset it before the
@@ -157,11 +156,9 @@ class MontezumaVector(gym.vector.VectorEnv[Array, Array, Array]):
     def __init__(
         self, num_envs: int, stack: int = 4, step_limit: int = STEP_LIMIT, num_threads: int = 0
     ) -> None:
-        super().__init__()
         check_range("num_envs", num_envs, 1)
         check_range("stack", stack, 1)
         check_range("step_limit", step_limit, 1)
-        self.num_envs = num_envs
         self._games = AtariVectorEnv(
             GAME,
             num_envs,
@@ -179,10 +176,7 @@ class MontezumaVector(gym.vector.VectorEnv[Array, Array, Array]):
             reward_clipping=False,
             use_fire_reset=False,
         )
-        self.single_observation_space = gym.spaces.Box(0, 255, (stack, SIDE, SIDE), np.uint8)
-        self.single_action_space = gym.spaces.Discrete(ACTIONS)
-        self.observation_space = batch_space(self.single_observation_space, num_envs)
-        self.action_space = batch_space(self.single_action_space, num_envs)
+        super().__init__(self._games)
         self._score: FloatArray = np.zeros(num_envs)
         self._finished: Flags = np.ones(num_envs, np.bool_)
         self._started = False
@@ -231,10 +225,6 @@ class MontezumaVector(gym.vector.VectorEnv[Array, Array, Array]):
         self._score = self._score + reward
         self._finished = terminated | truncated
         return images, reward, terminated, truncated & ~terminated, self._info(info)
-
-    def close_extras(self, **kwargs: Any) -> None:
-        """Let go of the emulators and their threads."""
-        self._games.close()
 
     def _mask(self, options: dict[str, Any] | None) -> Flags:
         chosen = (options or {}).get("reset_mask")

@@ -17,7 +17,8 @@ from hyq.core.errors import HyqError
 from hyq.core.seeding import Streams
 from hyq.core.settings import decode_value
 from hyq.data.dataset import Dataset
-from hyq.envs.combination_lock import CombinationLockVector, LockSpec
+from hyq.envs.combination_lock import LATENTS, CombinationLockVector, LockSpec
+from hyq.fqi.block import BlockFunction
 
 LockData = Literal["occupancy", "trajectory"]
 
@@ -74,3 +75,18 @@ def lock_dataset(
         timestep=np.repeat(np.arange(lock.horizon), counts),
         provenance=provenance,
     )
+
+
+def optimal_policy(spec: LockSpec) -> list[BlockFunction]:
+    """Return the optimal policy as block functions, with the encoder that undoes the rotation."""
+    env = CombinationLockVector(LATENTS, **vars(LockSpec(**{**vars(spec), "noise": 0.0})))
+    code = np.array([env.place(np.arange(LATENTS), h) for h in range(spec.horizon)])
+    good = spec.good_actions()
+    functions = []
+    for h in range(spec.horizon):
+        centred = code[h] - code[h].mean(axis=0)
+        head = np.zeros((LATENTS, spec.actions), np.float32)
+        head[[0, 1], good[h]] = 1.0
+        bias = -(centred @ code[h].mean(axis=0)).astype(np.float32)
+        functions.append(BlockFunction(centred.T.astype(np.float32), bias, head, "hard"))
+    return functions

@@ -18,18 +18,16 @@ import hashlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, Literal, cast
 
 import ale_py
 import numpy as np
 from numpy.typing import NDArray
-from rich.console import Console
-from rich.progress import Progress
 
 from hyq.core.errors import HyqError
 from hyq.core.files import file_digest, locked, read_json
+from hyq.core.terminal import Terminal, progress_bar
 from hyq.data.columns import FORMAT as DATASET_FORMAT
 from hyq.data.dataset import Dataset, Episode
 from hyq.envs.montezuma import ROOM, SIDE, STICKINESS, Montezuma, emulator
@@ -47,12 +45,8 @@ SIZE = 100_000
 """Transitions in each dataset that ships."""
 DATASETS = [f"{name}/{kind}" for name in SHIPPED for kind in EXPERT_PERCENT]
 
-Count = Callable[[int], None]
+Count = Callable[[int], object]
 """Receives how many transitions were just done."""
-
-
-def _ignore(count: int) -> None:
-    """Show no progress."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +74,7 @@ class Recordings:
         expert = size * EXPERT_PERCENT[kind] // 100
         return [*first(self.expert, expert), *first(self.random, size - expert)]
 
-    def render(self, kind: MontezumaData, progress: Count = _ignore) -> Dataset:
+    def render(self, kind: MontezumaData, progress: Count = lambda count: None) -> Dataset:
         """Play a dataset's recordings again; raise if the result is not what was recorded."""
         contents = hashlib.sha256()
 
@@ -144,16 +138,15 @@ def load(name: str, recordings: Path | None = None, cache: Path | None = None) -
     source = Recordings.load(recordings or SHIPPED[group])
     digest = source.manifest["sha256"][kind]
     # With the format in its name, so that what an earlier version kept is not taken for this one's.
-    place = (cache or cache_directory()) / "montezuma" / f"{kind}-{digest[:16]}-{DATASET_FORMAT}"
+    kept = cache or Path(os.environ.get("HYQ_CACHE") or Path.home() / ".cache" / "hyq")
+    place = kept / "montezuma" / f"{kind}-{digest[:16]}-{DATASET_FORMAT}"
     if not place.exists():
-        with Progress(console=Console(stderr=True)) as bar:
-            task = bar.add_task(f"rendering {name}", total=int(source.manifest["size"]))
-            with locked(place.with_name(f".{place.name}.lock")):
-                # Another process may have rendered it while this one waited.
-                if not place.exists():
-                    _keep(
-                        source.render(cast(MontezumaData, kind), partial(bar.advance, task)), place
-                    )
+        size, lock = int(source.manifest["size"]), place.with_name(f".{place.name}.lock")
+        with progress_bar(f"rendering {name}", size, Terminal(stderr=True)) as bar, locked(lock):
+            # Another process may have rendered it while this one waited.
+            if not place.exists():
+                done = source.render(cast(MontezumaData, kind), lambda count: bar(advance=count))
+                _keep(done, place)
     return Dataset.load(place)
 
 
@@ -166,13 +159,9 @@ def _keep(dataset: Dataset, place: Path) -> None:
             raise
 
 
-def cache_directory() -> Path:
-    """Return where rendered data is kept."""
-    chosen = os.environ.get("HYQ_CACHE")
-    return Path(chosen) if chosen else Path.home() / ".cache" / "hyq"
-
-
-def render(recordings: Iterable[Recording], progress: Count = _ignore) -> Iterator[Episode]:
+def render(
+    recordings: Iterable[Recording], progress: Count = lambda count: None
+) -> Iterator[Episode]:
     """Play recordings in the environment, giving single images of 84x84 instead of stacks."""
     env = Montezuma(stack=1)
     for recording in recordings:

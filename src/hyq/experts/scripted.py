@@ -15,10 +15,13 @@ from hyq.core.types import Array
 from hyq.data.dataset import Dataset, Episode
 from hyq.envs.make import env_factory
 from hyq.envs.spaces import space_to_json
-from hyq.experts.fetch import pick_and_place, push_block
-from hyq.experts.meta_world import packaged_policy
-from hyq.experts.ogbench_oracles import packaged_oracle
-from hyq.experts.point_maze import follow_cells
+from hyq.experts.control import (
+    follow_cells,
+    packaged_oracle,
+    packaged_policy,
+    pick_and_place,
+    push_block,
+)
 
 Behaviour = Callable[[gym.Env[Any, Any], Any, np.random.Generator], Any]
 """Chooses an action, given the environment, its observation and a source of chance."""
@@ -147,10 +150,8 @@ def scripted_dataset(
     size = known.transitions if transitions is None else transitions
     expert = noisy(known.expert, known.noise) if known.noise else known.expert
     episodes: list[Episode] = []
-    for name, behaviour, share in (
-        ("expert", expert, 1 - random_share),
-        ("random", uniform, random_share),
-    ):
+    shares = ("expert", expert, 1 - random_share), ("random", uniform, random_share)
+    for name, behaviour, share in shares:
         own, number, left = streams.below(name), 0, round(size * share)
         rng = own.generator("behaviour")
         while left > 0:

@@ -58,16 +58,22 @@ class Step:
     """What one iteration of an algorithm left behind."""
 
     state: State
-    iteration: int
-    """Counts from 1, through interruptions."""
-    online_steps: int
-    """Every environment transition so far, roll-ins included; 0 for offline methods."""
     policy: GreedyPolicy
     """The policy to evaluate now."""
     metrics: Mapping[str, float]
     """What the iteration reports; each algorithm's file says what its names mean."""
     seconds: Mapping[str, float]
     """Where the wall time went."""
+
+    @property
+    def iteration(self) -> int:
+        """Counts from 1, through interruptions."""
+        return self.state.counts[0]
+
+    @property
+    def online_steps(self) -> int:
+        """Every environment transition so far, roll-ins included; 0 for offline methods."""
+        return self.state.counts[1]
 
 
 class Algorithm(Protocol):

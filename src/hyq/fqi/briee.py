@@ -46,7 +46,9 @@ class BRIEEConfig:
     """The settings of BRIEE; the environment's `num_envs` is its rollouts per step."""
 
     iterations: int = 500
+    """Iterations; each ends with a policy to evaluate."""
     latents: int = 3
+    """Latent states, the width of the encoder."""
     encoding: Encoding = "hard"
     """Plan with the encoder's argmax ("hard") or with its softmax ("soft")."""
     share: bool = True
@@ -64,11 +66,13 @@ class BRIEEConfig:
     ridge: float = 0.01
     """Penalty of the weights w in representation learning."""
     alpha: float = 0.05
+    """Scale of the bonus, in units of v_max."""
     bonus_cap: float = 1.0
-    """Scale and largest value of the bonus, in units of v_max, the largest return."""
+    """Largest value of the bonus, in units of v_max."""
     lambda_: float = 1e-6
     """Regulariser of Sigma: a pair never seen has the bonus alpha / sqrt(lambda), or the cap."""
     v_max: float = 1.0
+    """The largest return."""
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
@@ -339,8 +343,6 @@ class BRIEE:
             hope = functions[0].values(batch[0].observation).max(axis=1)
             yield Step(
                 State.of(functions, t + 1, samples, online),
-                iteration=t + 1,
-                online_steps=samples,
                 policy=GreedyPolicy(functions),
                 metrics={"discriminators": found, "optimistic_value": float(hope.mean())},
                 seconds=dict(zip(("collect", "represent", "plan"), np.diff(clock), strict=True)),

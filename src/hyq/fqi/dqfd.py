@@ -10,7 +10,7 @@ logged one: it takes the offline data for demonstrations, which is its strength 
 misleads it where they are not.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal
@@ -22,10 +22,7 @@ from hyq.core.errors import HyqError
 from hyq.core.seeding import Streams
 from hyq.core.settings import check_positive, check_range
 from hyq.data.dataset import Dataset
-from hyq.data.online import Batch
 from hyq.fqi.base import State, Step
-from hyq.fqi.classes import ValueFunction
-from hyq.fqi.hyq_fqi import collect
 from hyq.fqi.networks import Minibatch, NetworkConfig, StepNetworks, at_next_step, learn
 from hyq.fqi.rollout import VectorEnv
 from hyq.losses import chosen, large_margin_loss, squared_loss
@@ -84,22 +81,17 @@ class DQfD:
         self, env: VectorEnv, offline: Dataset, streams: Streams, state: State | None = None
     ) -> Iterator[Step]:
         """Learn offline for a while; then alternate between collecting and learning from both."""
-        config, streams = self.config, streams.below("dqfd")
-
-        def collected(functions: Sequence[ValueFunction], t: int) -> tuple[Batch, int]:
-            seeds = Streams(streams.integer("collect", t))
-            return collect(env, functions, config.collection, seeds)
-
+        config = self.config
         return learn(
             config,
             env,
             offline,
-            streams,
+            streams.below("dqfd"),
             state,
             partial(dqfd_loss, config),
             tau=config.tau,
-            collect=collected,
-            first_collected=config.pretraining,
+            collection=config.collection,
+            pretraining=config.pretraining,
             offline_share=config.offline_share,
         )
 

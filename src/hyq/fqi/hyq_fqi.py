@@ -99,8 +99,6 @@ class HyQ:
             )
             yield Step(
                 State.of(functions, t + 1, samples, online),
-                iteration=t + 1,
-                online_steps=samples,
                 policy=GreedyPolicy(functions),
                 metrics=metrics | fitted,
                 seconds=seconds | spent,

@@ -22,10 +22,11 @@ from hyq.core.trees import flatten, subtree
 from hyq.core.types import Array, FloatArray, IntArray, Transitions
 from hyq.data.dataset import Dataset
 from hyq.data.mix import mixing_weights
-from hyq.data.online import Batch, OnlineStore
+from hyq.data.online import OnlineStore
 from hyq.ensembles import Activation, Ensemble
 from hyq.fqi.base import State, Step
 from hyq.fqi.classes import GreedyPolicy, num_actions
+from hyq.fqi.hyq_fqi import Collection, collect
 from hyq.fqi.mlp import MLPFunction, member_functions
 from hyq.fqi.rollout import VectorEnv
 
@@ -181,8 +182,6 @@ def draw_mixed(
 Loss = Callable[[StepNetworks, Minibatch], tuple[Tensor, Mapping[str, Tensor]]]
 """What to descend, summed over networks, and terms to report: the mean of each over an iteration,
 of a `..._residual` the root of it. An empty term is not reported."""
-Collect = Callable[[Sequence[MLPFunction], int], tuple[Batch, int]]
-"""Acts with f_0, ..., f_{H-1} in an iteration; returns what happened, and the steps it cost."""
 
 
 def learn(
@@ -195,11 +194,11 @@ def learn(
     *,
     tau: float = 0.0,
     falling: bool = False,
-    collect: Collect | None = None,
-    first_collected: int = 0,
+    collection: Collection = "none",
+    pretraining: int = 0,
     offline_share: float = 1.0,
 ) -> Iterator[Step]:
-    """Alternate between collecting, from an iteration on, and gradient steps.
+    """Alternate between collecting, after `pretraining` iterations, and gradient steps.
 
     The target network moves by `tau` at each; a `falling` learning rate ends the run at zero.
     """
@@ -221,8 +220,9 @@ def learn(
         online, (begin, samples) = state.online, state.counts
     for t in range(begin, config.iterations):
         started = time.perf_counter()
-        if collect is not None and t >= first_collected:
-            batch, used = collect(networks.functions(data.horizon), t)
+        if collection != "none" and t >= pretraining:
+            seeds = Streams(streams.integer("collect", t))
+            batch, used = collect(env, networks.functions(data.horizon), collection, seeds)
             online, samples = online + batch, samples + used
         collected = time.perf_counter()
         rng, terms = streams.generator("minibatches", t), []
@@ -238,8 +238,6 @@ def learn(
         means = {name: float(np.mean([one[name] for one in terms])) for name in terms[0]}
         yield Step(
             State(networks.arrays(iteration=t + 1, online_steps=samples), online),
-            iteration=t + 1,
-            online_steps=samples,
             policy=GreedyPolicy(networks.functions(data.horizon)),
             metrics={
                 name: math.sqrt(mean) if name.endswith("residual") else mean

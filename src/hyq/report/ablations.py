@@ -10,12 +10,21 @@ from rich.console import Console
 from hyq.core.types import FloatArray
 from hyq.report.figures import DOTTED, Curve, Level, Panel, summed
 from hyq.report.html import publish
-from hyq.report.montezuma import COLORS, RECENT, Y_LABEL
-from hyq.report.records import RunResult, SuiteRecords, differences, grouped
-from hyq.report.tables import TextTable
+from hyq.report.lines import RECENT, RECENT_EPISODES, RETURN, Line, line_panel
+from hyq.report.records import (
+    RunResult,
+    SuiteRecords,
+    algorithm_name,
+    differences,
+    grouped,
+    in_words,
+    is_offline,
+)
+from hyq.report.tables import TextTable, number
 from hyq.runs.suites import ABLATIONS
 
 WHOLE = next(iter(ABLATIONS))
+COLORS = ("#1f6f8b", "#d1495b", "#e09f3e", "#6a994e")
 SEED_RANGE = ((300_000, 581), (600_000, 779), (1_000_000, 1346))
 """The most that three seeds of the whole differ by, up to so many steps (results/montezuma)."""
 
@@ -71,36 +80,22 @@ def report_ablations(path: Path, console: Console) -> None:
     steps = int(next(iter(ablations.values())).setting("online_steps"))
     lines = {name: run.points("recent_return") for name, run in ablations.items()}
     behind = [Curve(WHOLE, *lines.pop(WHOLE), color="#999999", seeds=1)] if WHOLE in lines else []
-    panels = [
-        Panel(
-            name,
-            [*behind, Curve("changed", *points, color="#1f6f8b", seeds=1)],
-            x_range=(0, steps),
-            y_label="recent return",
-        )
-        for name, points in lines.items()
-    ]
+    labels = {"x_range": (0, steps), "y_label": "recent return"}
+    panels = []
+    for name, points in lines.items():
+        changed = Curve("changed", *points, color=COLORS[0], seeds=1)
+        panels.append(line_panel(name, [*behind, changed], (), **labels))
     table = ablation_table(ablations, steps)
     worse = [row[0] for row in table.rows if row[-1].startswith("-") and row[-1] != "-"]
-    conclusion = (
-        f"{len(worse)} of {len(table.rows) - 1} changes lower the return by more than "
-        f"another seed may: {'; '.join(worse) or 'none'}."
-    )
+    said = f"{len(worse)} of {len(table.rows) - 1} changes lower the return by more than another "
+    said += f"seed may: {'; '.join(worse) or 'none'}."
     notes = (
         "One seed a row. Three seeds of the same settings were up to "
         f"{seed_range(steps):,} points apart: what is in brackets may be noise."
     )
-    note = f"{Y_LABEL.capitalize()}; grey: {WHOLE}."
-    publish(
-        records,
-        panels or [Panel(WHOLE, behind)],
-        table,
-        console,
-        [conclusion],
-        notes=(note, notes),
-        share_y=True,
-        size=(3.6, 2.8),
-    )
+    drawn = panels or [Panel(WHOLE, behind)]
+    both = f"{RECENT.label.capitalize()}; grey: {WHOLE}.", notes
+    publish(records, drawn, table, console, [said], notes=both, share_y=True, size=(3.6, 2.8))
     console.print(notes)
 
 
@@ -109,15 +104,17 @@ MARKS = (1500.0, 2500.0)
 
 
 def moving_average(run: RunResult) -> tuple[FloatArray, FloatArray]:
-    """Return the online steps at the end of each `RECENT` episodes, and their mean return."""
+    """Return the online steps at the end of each 100 episodes in a row, and their mean return."""
     episodes = [episode for row in run.rows for episode in row["episodes"]]
     steps, returns = np.array([episode[:2] for episode in episodes], float).reshape(-1, 2).T
     total = np.concatenate([[0.0], np.cumsum(returns)])
-    return steps[RECENT - 1 :], (total[RECENT:] - total[:-RECENT]) / RECENT
+    return steps[RECENT_EPISODES - 1 :], (
+        total[RECENT_EPISODES:] - total[:-RECENT_EPISODES]
+    ) / RECENT_EPISODES
 
 
 def steps_until(run: RunResult, points: float) -> float:
-    """Return the steps until `RECENT` episodes in a row earn so much; infinite where never."""
+    """Return the steps until 100 episodes in a row return so much; infinite where never."""
     steps, average = moving_average(run)
     reached = np.flatnonzero(average >= points)
     return float(steps[reached[0]]) if len(reached) else np.inf
@@ -127,7 +124,7 @@ def report_datasets(path: Path, console: Console) -> None:
     """Report how soon one algorithm learns from each of several datasets."""
     records, curves, rows, order = SuiteRecords.read(path), [], [], []
     groups = grouped(records.runs, lambda run: str(run.setting("data")))
-    for (data, runs), color in zip(groups.items(), (f"#{one}" for one in COLORS), strict=False):
+    for (data, runs), color in zip(groups.items(), COLORS, strict=False):
         needed = {run.setting("seed"): [steps_until(run, mark) for mark in MARKS] for run in runs}
         needed["median"] = np.median(list(needed.values()), axis=0).tolist()
         rows += [[data, str(seed), *map(_steps, steps)] for seed, steps in needed.items()]
@@ -135,13 +132,51 @@ def report_datasets(path: Path, console: Console) -> None:
         averages = [(moving_average(run), False) for run in runs]
         curves.append(summed(data, averages, color=color, marker=""))
     levels = [Level(mark, f"{mark:,.0f} points", dashes=DOTTED) for mark in MARKS]
-    title = f"online steps until {RECENT} successive episodes earn so much on average"
+    title = f"online steps until {RECENT_EPISODES} successive episodes return so much on average"
     table = TextTable(("data", "seed", *(f"{mark:,.0f}" for mark in MARKS)), rows, title, left=2)
     said = ", then ".join(f"{data} ({_steps(steps)})" for steps, data in sorted(order))
-    panel = Panel("", curves, levels, y_label=Y_LABEL)
+    panel = Panel("", [*curves, *levels], y_label=RECENT.label)
     conclusion = [f"Soonest to {MARKS[-1]:,.0f} points: {said}."]
     publish(records, [panel], table, console, conclusion, notes=("", title), size=(7.5, 4.4))
 
 
 def _steps(steps: float) -> str:
     return f"{steps:,.0f}" if np.isfinite(steps) else "not reached"
+
+
+def trials(runs: Sequence[RunResult]) -> list[Line]:
+    """Name each run of an algorithm by all the settings that were tried, as one line each."""
+    changed = dict.fromkeys(name for change in differences(runs) for name in change)
+    found = []
+    for run in runs:
+        label = in_words({name: json.dumps(run.setting(name)) for name in changed}) or "the preset"
+        algorithm = str(run.setting("algorithm"))
+        measure = RETURN if is_offline(algorithm) else RECENT
+        found.append(Line(label, algorithm_name(algorithm), algorithm, True, (run,), measure))
+    return found
+
+
+def report_tuning(path: Path, console: Console) -> None:
+    """Compare the trials of each algorithm, one seed each, by what chooses between them."""
+    records, panels, rows, best = SuiteRecords.read(path), [], [], []
+    begun = [run for run in records.runs if run.rows]
+    for algorithm, runs in grouped(begun, lambda run: str(run.setting("algorithm"))).items():
+        lines, x = trials(runs), "updates" if is_offline(algorithm) else "online_steps"
+        drawn = [one.drawn(x, color=color) for one, color in zip(lines, COLORS * 9, strict=False)]
+        labels = {"x_label": x.replace("_", " "), "y_label": lines[0].measure.label}
+        panels.append(line_panel(lines[0].panel, drawn, (), **labels))
+        for line in lines:
+            state = "ended" if line.finished else "under way"
+            newest = number(line.values[0] if line.values else None)
+            counted = f"{line.runs[0].rows[-1][x]:,}"
+            rows.append((line.panel, line.label, counted, newest, state))
+        if known := [line for line in lines if line.values]:
+            chosen = max(known, key=lambda line: line.values)
+            best.append(f"{chosen.panel}: {chosen.label} ({number(chosen.values[0])})")
+    said = (
+        f"Best of the trials so far, {'; '.join(best)}." if best else "No trial has a return yet."
+    )
+    columns = ("algorithm", "settings", "steps or updates", "return", "state")
+    table = TextTable(columns, rows, records.manifest["title"], left=2)
+    few = "One seed each: neighbours may be level."
+    publish(records, panels, table, console, [said, few], share_y=True)

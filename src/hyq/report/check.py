@@ -79,9 +79,7 @@ def check_panels(check: Check) -> list[Panel]:
     return [*panels, _actions(check), _over_time(check)]
 
 
-def _histogram(
-    title: str, x_label: str, parts: dict[str, Array], y_label: str = "episodes"
-) -> Panel:
+def _histogram(title: str, x_label: str, parts: dict[str, Array]) -> Panel:
     """Draw how often values come, each part in front of all those before it."""
     values = np.concatenate([*parts.values()]).astype(float)
     bins = min(30, max(len(np.unique(values)), 2))
@@ -92,7 +90,7 @@ def _histogram(
         Curve(name, x, [0.0, *np.repeat(count, 2), 0.0], color=color, kind="area")
         for name, count, color in zip(parts, counts, (BLUE, ORANGE), strict=False)
     ]
-    return Panel(title, curves[::-1], (), x_label, y_label, (edges[0], edges[-1]))
+    return Panel(title, curves[::-1], x_label, "episodes", (edges[0], edges[-1]))
 
 
 def _returns(check: Check) -> Panel:
@@ -103,14 +101,8 @@ def _returns(check: Check) -> Panel:
     (histogram,) = panel.curves
     mark = Curve(f"mean of {whose}", [mean, mean], [0.0, max(histogram.y)], color=ORANGE)
     left, right = min(panel.x_range or (mean,)), max(panel.x_range or (mean,))
-    return Panel(
-        panel.title,
-        [histogram, mark],
-        (),
-        "return",
-        "episodes",
-        (min(left, mean), max(right, mean)),
-    )
+    x_range = min(left, mean), max(right, mean)
+    return Panel(panel.title, [histogram, mark], "return", "episodes", x_range)
 
 
 def ranges_table(check: Check) -> TextTable | None:
@@ -142,7 +134,7 @@ def _actions(check: Check) -> Panel:
         heights = [0.0, *np.repeat(counts[:MOST_BARS], 2), 0.0]
         named = "action, in order" if actions[-1] != len(actions) - 1 else "action"
         curve = Curve("", places, heights, color=BLUE, kind="area")
-        return Panel("actions", [curve], (), named, "transitions", (places[0], places[-1]))
+        return Panel("actions", [curve], named, "transitions", (places[0], places[-1]))
     rows = check.dataset.action.reshape(len(check.dataset), -1)
     curves = []
     for number, color in zip(range(rows.shape[1]), (BLUE, ORANGE, *MORE), strict=False):
@@ -150,7 +142,7 @@ def _actions(check: Check) -> Panel:
         middles = (edges[1:] + edges[:-1]) / 2
         curves.append(Curve(f"action[{number}]", middles, count, color=color))
     low, high = float(rows.min()), float(rows.max())
-    return Panel("actions", curves, (), "value", "transitions", (low, high))
+    return Panel("actions", curves, "value", "transitions", (low, high))
 
 
 def _over_time(check: Check) -> Panel:
@@ -168,4 +160,4 @@ def _over_time(check: Check) -> Panel:
     title = f"share of {whose} steps in other data" if known else "transitions by step"
     curve = Curve("", starts, [float(part.mean()) for part in parts], color=BLUE if known else GREY)
     y_range = (0.0, 1.0) if known else None
-    return Panel(title, [curve], (), "step of the episode", y_range=y_range)
+    return Panel(title, [curve], "step of the episode", y_range=y_range)

@@ -18,8 +18,6 @@ FEWEST_FOR_BAND = 3
 """Seeds from which on a median and a band stand for the runs; fewer are drawn one by one."""
 FEW_POINTS = 12
 """A curve of so few evaluations has a mark at each."""
-CROWDED, CROWD = 0.1, 3
-"""Where so many curves end within this share of the axis, at its bottom, that part is stretched."""
 Points = tuple[Sequence[float] | FloatArray, Sequence[float] | FloatArray]
 
 
@@ -44,7 +42,7 @@ class Curve:
     seeds: int = 0
     """How many runs it sums up; 0 for what is not a run."""
     shown: bool = True
-    """Whether it is drawn before a reader asks for it."""
+    """Whether it is drawn at first."""
 
     @property
     def values(self) -> list[float]:
@@ -62,7 +60,7 @@ class Curve:
 
 @dataclass(frozen=True)
 class Level:
-    """A horizontal line: what an algorithm that never acts earns, or a mark to compare with."""
+    """A horizontal line: the return of an algorithm that never acts, or a mark to compare with."""
 
     value: float
     label: str = ""
@@ -79,8 +77,8 @@ class Panel:
     """One pair of axes."""
 
     title: str
-    curves: Sequence[Curve]
-    levels: Sequence[Level] = ()
+    drawn: Sequence[Curve | Level]
+    """All that a reader can switch on."""
     x_label: str = "online steps"
     y_label: str = ""
     x_range: tuple[float, float] | None = None
@@ -92,13 +90,18 @@ class Panel:
 
     @property
     def shown(self) -> list[Curve | Level]:
-        """What is drawn before a reader asks for more."""
+        """What is drawn at first."""
         return [one for one in self.drawn if one.shown]
 
     @property
-    def drawn(self) -> list[Curve | Level]:
-        """All that a reader can ask for."""
-        return [*self.curves, *self.levels]
+    def curves(self) -> list[Curve]:
+        """What is drawn of it that is no level."""
+        return [one for one in self.drawn if isinstance(one, Curve)]
+
+    @property
+    def levels(self) -> list[Level]:
+        """The horizontal lines."""
+        return [one for one in self.drawn if isinstance(one, Level)]
 
     @property
     def said(self) -> str:
@@ -128,27 +131,11 @@ class Panel:
         values += [x for curve in self.curves for xs, _ in curve.others for x in xs if x > 0]
         return float(min(values, default=1.0))
 
-    @property
-    def knee(self) -> float | None:
-        """Up to where the axis is stretched, so that what ends close together is told apart."""
-        if self.log_y or len(values := self._values()) < 2:
-            return None
-        ends = [one.value if isinstance(one, Level) else one.end for one in self.shown]
-        last = sorted(end[1] if isinstance(end, tuple) else end for end in ends if end is not None)
-        low, high = min(values), max(values)
-        crowd = [value for value in last if value <= low + CROWDED * (high - low)]
-        if not CROWD <= len(crowd) < len(last) or crowd[0] == crowd[-1]:
-            return None
-        return crowd[-1] + 0.25 * (crowd[-1] - low)
-
     def extent(self) -> tuple[float, float] | None:
         """Return the range of the values."""
-        values = self._values()
-        return (min(values), max(values)) if values else None
-
-    def _values(self) -> list[float]:
         values = [v for one in self.shown if isinstance(one, Curve) for v in one.values]
-        return values + [one.value for one in self.shown if isinstance(one, Level)]
+        values += [one.value for one in self.shown if isinstance(one, Level)]
+        return (min(values), max(values)) if values else None
 
 
 def summed(label: str, runs: Iterable[tuple[Points, bool]], **look: Any) -> Curve:
@@ -201,7 +188,7 @@ def content(panels: Sequence[Panel], share_y: bool = False) -> dict[str, Any]:
 
 
 def _panel_content(panel: Panel) -> dict[str, Any]:
-    names = ("title", "x_label", "y_label", "x_range", "y_range", "log_x", "log_y", "knee")
+    names = ("title", "x_label", "y_label", "x_range", "y_range", "log_x", "log_y")
     found = {name: getattr(panel, name) for name in names}
     found |= {"said": panel.said, "first": panel.first_power, "series": []}
     for one in panel.drawn:

@@ -70,7 +70,6 @@ class Section:
     lead: Sequence[str] = ()
     """Sentences that are its conclusion."""
     findings: Sequence[Any] = ()
-    text: str = ""
     panels: Sequence[Panel] = ()
     share_y: bool = False
     table: TextTable | None = None
@@ -87,7 +86,7 @@ class Section:
 
 
 def page(title: str, conclusion: Sequence[str], sections: Sequence[Section], **more: Any) -> str:
-    """Return a page; no value in it is taken for markup. One with `refresh` asks for itself."""
+    """Return a page; no value in it is taken for markup. One with `refresh` loads itself again."""
     shown = {"script_hash": SCRIPT_HASH, "suite": None, "manifest": None, "refresh": 0, **more}
     suite = shown["suite"]
     lead = [*conclusion, *([suite.state] if suite else [])]

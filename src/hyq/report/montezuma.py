@@ -1,6 +1,5 @@
 """The Montezuma comparison: learning curves, Hy-Q beside RND, maps of rooms, a table, a page."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -8,35 +7,25 @@ from pathlib import Path
 import numpy as np
 from rich.console import Console
 
-from hyq.report.figures import (
-    DOTTED,
-    FEWEST_FOR_BAND,
-    Curve,
-    Level,
-    Panel,
-    level,
-    run_points,
-    summed,
-)
+from hyq.report.figures import DASHED, DOTTED, FEWEST_FOR_BAND, Curve, Level, Panel
 from hyq.report.html import Image, Section, note, publish
-from hyq.report.plot import draw_panels, write_figure
-from hyq.report.records import (
-    SuiteRecords,
-    algorithm_color,
-    algorithm_name,
-    differences,
-    grouped,
-    in_words,
-    is_offline,
+from hyq.report.lines import (
+    RECENT,
+    RECENT_EPISODES,
+    Line,
+    Place,
+    group_runs,
+    line_panel,
+    listed,
+    seeds_said,
 )
-from hyq.report.suite import Line, listed
+from hyq.report.plot import draw_panels, write_figure
+from hyq.report.records import RunResult, SuiteRecords, algorithm_color, is_offline
 from hyq.report.tables import TextTable, number
 from hyq.report.video import CLIP, STRIP, draw_rooms, draw_video, video_title
 from hyq.runs.montezuma_suite import read_datasets, read_video, video_place
 from hyq.runs.video import EpisodeFacts, Video
 
-ALGORITHMS = ("hyq", "hyq+cql", "dqfd", "rnd", "cql", "bc")
-"""In the order of the table and the legend."""
 DATA = {
     "montezuma/hard": ("hard: half of the expert's, half random", "#0b3c4d"),
     "montezuma/medium": ("medium: 80 % of the expert's, 20 % random", "#1f6f8b"),
@@ -44,9 +33,7 @@ DATA = {
 }
 """What each dataset is made of, the hardest first, and the colour of Hy-Q on it."""
 NO_DATA = "none"
-RECENT = 100
-"""Training episodes that the moving average is over."""
-Y_LABEL = f"return of the last {RECENT} training episodes"
+PUBLISHED = "as published"
 GOOD_RETURN = 2500
 """Points that take most of the expert's way: several rooms, and the largest rewards."""
 
@@ -54,15 +41,25 @@ GOOD_RETURN = 2500
 def read_lines(records: SuiteRecords) -> list[Line]:
     """Group the runs that have begun: the hardest data first, what learns without data last."""
     begun = [run for run in records.runs if run.rows]
-    groups = grouped(
-        begun, lambda run: (run.setting("data") or NO_DATA, str(run.setting("algorithm")))
-    )
-    order = [(data, name) for data in (*DATA, NO_DATA) for name in ALGORITHMS]
-    return [
-        Line(algorithm_name(key[1]), *key, True, tuple(groups[key]))
-        for key in order
-        if key in groups
+    margins = {run.setting("margin_weight") for run in begun if run.setting("algorithm") == "dqfd"}
+
+    def published(run: RunResult) -> str:
+        """Tell DQfD with the settings it was published with from DQfD with those of its trials."""
+        usual = run.setting("algorithm") == "dqfd" and run.setting("margin_weight") is None
+        return PUBLISHED if usual and len(margins) > 1 else ""
+
+    places: list[Place] = [
+        (run, panel, published(run), True)
+        for panel in (*DATA, NO_DATA)
+        for run in begun
+        if (run.setting("data") or NO_DATA) == panel
     ]
+    return group_runs(places, RECENT)
+
+
+def _data(line: Line) -> str | None:
+    data: str | None = line.runs[0].setting("data")
+    return data
 
 
 def reached(line: Line) -> list[int]:
@@ -73,7 +70,7 @@ def reached(line: Line) -> list[int]:
 def recent(line: Line) -> list[list[float]]:
     """Return, of each run, the returns of its newest training episodes."""
     ended = ([e[1] for row in run.rows for e in row.get("episodes", ())] for run in line.runs)
-    return [returns[-RECENT:] for returns in ended if returns]
+    return [returns[-RECENT_EPISODES:] for returns in ended if returns]
 
 
 def evaluations(line: Line) -> list[float]:
@@ -101,7 +98,7 @@ def cells(line: Line, video: Video | None) -> dict[str, str]:
         "data": line.panel.rpartition("/")[2],
         "ended": f"{len(line.finished)}/{len(line.runs)}",
         "steps": "-" if is_offline(line.algorithm) else f"{'-'.join(taken)}M",
-        f"last {RECENT}": f"{np.median(means):,.0f}" if means else "-",
+        f"last {RECENT_EPISODES}": f"{np.median(means):,.0f}" if means else "-",
         "20-80%": _band(means).replace(" to ", "-"),
         f"≥ {GOOD_RETURN:,}": good + "*" * bool(shown and not ended),
         "eval.": number(float(np.median(found))) if found else "-",
@@ -124,58 +121,52 @@ def conclusion(lines: list[Line], records: SuiteRecords) -> list[str]:
     furthest = max((max(reached(one)) for one in acting), default=0)
     compared = [one for one in acting if max(reached(one)) >= furthest / 2]
     common = min((max(reached(one)) for one in compared), default=0)
-    values = {}
-    for one in compared:
-        points = (
-            run.points("recent_return")
-            for run in one.runs
-            if run.rows[-1]["online_steps"] >= common
+    values = {one.label: _after(one, common) for one in compared}
+    offline = {one.label: evaluations(one) for one in here if is_offline(one.algorithm)}
+    parts = []
+    if values:
+        parts.append(
+            f"With {hardest.rpartition('/')[2]} data, the last {RECENT_EPISODES} training episodes "
+            f"after {common:,} online steps return (median): {_ranked(values)}."
         )
-        values[one.label] = [float(np.interp(common, *found)) for found in points if found[0]]
-    said, ranked = "", sorted(values, key=lambda name: -np.median(values[name]))
-    if ranked:
-        said = f"With {hardest.rpartition('/')[2]} data, the last {RECENT} training episodes after "
-        said += f"{common:,} online steps return (median): "
-        said += "; ".join(_said(name, values[name]) for name in ranked)
-    offline = {
-        one.label: evaluations(one)
-        for one in here
-        if evaluations(one) and is_offline(one.algorithm)
-    }
-    if offline:
-        by = sorted(offline, key=lambda name: -np.median(offline[name]))
-        said += ". Never acting, by evaluation: " * bool(said) or "By evaluation, never acting: "
-        said += "; ".join(_said(name, offline[name]) for name in by)
-    found = [f"{said}."] if said else ["Nothing can be compared yet."]
-    if len(ranked) > 1 and all(len(values[name]) >= FEWEST_FOR_BAND for name in ranked[:2]):
-        first, second = (np.quantile(values[name], (0.2, 0.8)) for name in ranked[:2])
-        if first[0] <= second[1]:
-            found.append(
-                f"The bands of {ranked[0]} and {ranked[1]} overlap: their order may be chance."
-            )
-    if behind := [
-        f"{one.label} ({max(reached(one)):,} steps)" for one in acting if one not in compared
-    ]:
-        found.append(f"Not compared, because less than half way: {listed(behind)}.")
-    missing = [
-        *records.not_begun,
-        *(name.rpartition("/")[2] for name in DATA if all(one.panel != name for one in lines)),
-    ]
-    if missing:
+    if any(offline.values()):
+        never = "Never acting, by evaluation" if parts else "By evaluation, never acting"
+        parts.append(f"{never}: {_ranked(offline)}.")
+    found = [" ".join(parts) or "Nothing can be compared yet."]
+    top = _order(values)[:2]
+    if len(top) == 2 and all(len(values[name]) >= FEWEST_FOR_BAND for name in top):
+        low, high = np.quantile(values[top[0]], 0.2), np.quantile(values[top[1]], 0.8)
+        if low <= high:
+            found.append(f"The bands of {' and '.join(top)} overlap: their order may be chance.")
+    behind = [one for one in acting if one not in compared]
+    if names := [f"{one.label} ({max(reached(one)):,} steps)" for one in behind]:
+        found.append(f"Not compared, because less than half way: {listed(names)}.")
+    unseen = [name for name in DATA if all(one.panel != name for one in lines)]
+    if missing := [*records.not_begun, *(name.rpartition("/")[2] for name in unseen)]:
         found.append(f"Nothing is recorded yet of {listed(missing)}.")
     return found
 
 
-def _said(name: str, values: Sequence[float]) -> str:
-    seeds = f"{len(values)} seed{'s' * (len(values) > 1)}"
-    band = f", {_band(values)}" if len(values) >= FEWEST_FOR_BAND else ""
-    return f"{name} {np.median(values):,.0f} ({seeds}{band})"
+def _after(line: Line, steps: int) -> list[float]:
+    """Return the recent return after so many steps of each run that has taken them."""
+    runs = [run for run in line.runs if run.rows[-1]["online_steps"] >= steps]
+    points = (run.points("recent_return") for run in runs)
+    return [float(np.interp(steps, *found)) for found in points if found[0]]
 
 
-def _curve(line: Line, label: str = "", color: str = "") -> Curve:
-    points = (run_points(run, "recent_return") for run in line.runs)
-    color = color or algorithm_color(line.algorithm)
-    return replace(summed(label or line.label, points, color=color), marker="")
+def _order(values: Mapping[str, Sequence[float]]) -> list[str]:
+    known = [name for name in values if values[name]]
+    return sorted(known, key=lambda name: -np.median(values[name]))
+
+
+def _ranked(values: Mapping[str, Sequence[float]]) -> str:
+    """Name lines, the highest median first."""
+    parts = []
+    for name in _order(values):
+        band = _band(values[name])
+        seeds = seeds_said(len(values[name])) + f", {band}" * (band != "-")
+        parts.append(f"{name} {np.median(values[name]):,.0f} ({seeds})")
+    return "; ".join(parts)
 
 
 def learning_panels(lines: list[Line], facts: Mapping[str, EpisodeFacts]) -> list[Panel]:
@@ -183,45 +174,41 @@ def learning_panels(lines: list[Line], facts: Mapping[str, EpisodeFacts]) -> lis
     panels = []
     for data in [name for name in DATA if any(one.panel == name for one in lines)] or [*DATA][:1]:
         here = [one for one in lines if one.panel in (data, NO_DATA)]
-        here.sort(key=lambda line: ALGORITHMS.index(line.algorithm))
-        curves = [_curve(one) for one in here if not is_offline(one.algorithm)]
-        levels = [
-            level(one.label, found, color=algorithm_color(one.algorithm))
-            for one in here
-            if is_offline(one.algorithm) and (found := evaluations(one))
-        ]
-        best = max((value for one in curves for value in one.values), default=0.0)
+        looks = [{"dashes": DASHED} if PUBLISHED in one.label else {} for one in here]
+        found = [one.drawn(**look) for one, look in zip(here, looks, strict=True)]
+        drawn = [made for made in found if made is not None]
+        best = max((v for one in drawn if isinstance(one, Curve) for v in one.values), default=0.0)
         known = {"expert": facts.get("expert"), "data": facts.get(data)}
         marks = {name: one.mean_return for name, one in known.items() if one is not None}
-        # Far above every curve, a mark would only press them down: it is told in words.
-        levels += [
+        # Far above every curve, a mark would only press them down: it is said in words.
+        drawn += [
             Level(value, f"{name}: {value:,.0f}", dashes=DOTTED, shown=value <= 2 * best)
             for name, value in marks.items()
         ]
         far = ", ".join(f"{name} {value:,.0f}" for name, value in marks.items() if value > 2 * best)
-        panels.append(Panel(DATA[data][0], curves, levels, y_label=Y_LABEL, note=far))
+        panels.append(Panel(DATA[data][0], drawn, y_label=RECENT.label, note=far))
     return panels
 
 
 def beside_rnd(lines: list[Line]) -> Panel:
     """Draw Hy-Q on each dataset and RND, which learns without one (the paper's Figure 1)."""
-    curves = [
-        _curve(
-            one,
-            f"{one.label}, {one.panel.replace('none', 'no').rpartition('/')[2]} data",
-            DATA[one.panel][1] if one.panel in DATA else "",
-        )
-        for one in lines
-        if one.algorithm in ("hyq", "rnd")
-    ]
-    return Panel("Hy-Q and RND", curves, y_label=Y_LABEL)
+    drawn = []
+    for one in lines:
+        if one.algorithm in ("hyq", "rnd"):
+            data = one.panel.replace("none", "no").rpartition("/")[2]
+            _, color = DATA.get(one.panel, ("", algorithm_color(one.algorithm)))
+            drawn.append(replace(one, label=f"{one.label}, {data} data").drawn(color=color))
+    return line_panel("Hy-Q and RND", drawn, y_label=RECENT.label)
 
 
 def report_montezuma(path: Path, console: Console) -> None:
     """Write the figures, the videos and the page from the records, finished or not."""
     records, facts = SuiteRecords.read(path), read_datasets(path)
     lines = read_lines(records)
-    videos = [read_video(path, one.algorithm, one.runs[0].setting("data")) for one in lines]
+    videos = [
+        None if PUBLISHED in one.label else read_video(path, one.algorithm, _data(one))
+        for one in lines
+    ]
     recorded = [(one, made) for one, made in zip(lines, videos, strict=True) if made is not None]
     rnd = beside_rnd(lines)
     write_figure(draw_panels([rnd], size=(6.6, 4.4)), path / "rnd.png")
@@ -236,31 +223,21 @@ def report_montezuma(path: Path, console: Console) -> None:
         rooms += [Image.drawn(draw_rooms({title: one}), title) for title, one in shown.items()]
     clips = [_clip(path, *one) for one in recorded if one[0].panel in (lines[0].panel, NO_DATA)]
     sections = [
-        Section(
-            "Hy-Q and RND",
-            panels=[rnd],
-            note=note("rnd"),
-        ),
+        Section("Hy-Q and RND", panels=[rnd], note=note("rnd")),
         Section("Rooms reached", images=rooms, note=note("rooms")),
     ]
     if clips:
-        shown_clips = [Section(images=clip) for clip in clips]
-        sections.append(
-            Section(
-                "Videos of learned policies", parts=[*shown_clips, Section(note=note("videos"))]
-            )
-        )
+        parts = [*(Section(images=clip) for clip in clips), Section(note=note("videos"))]
+        sections.append(Section("Videos of learned policies", parts=parts))
     rows = [cells(line, video) for line, video in zip(lines, videos, strict=True)]
-    table = TextTable(
-        [*rows[0]], [[*row.values()] for row in rows], records.manifest["title"], left=2
-    )
-    panels, said = learning_panels(lines, facts), conclusion(lines, records)
+    title = records.manifest["title"]
+    table = TextTable([*rows[0]], [[*row.values()] for row in rows], title, left=2)
     publish(
         records,
-        panels,
+        learning_panels(lines, facts),
         table,
         console,
-        said,
+        conclusion(lines, records),
         sections,
         notes=(note("montezuma_figure"), note("montezuma_table", good=f"{GOOD_RETURN:,}")),
         share_y=True,
@@ -269,7 +246,7 @@ def report_montezuma(path: Path, console: Console) -> None:
 
 def _clip(path: Path, line: Line, video: Video) -> list[Image]:
     """Return the clip and the strip of what was learned, drawn where they are missing."""
-    place = video_place(path, line.algorithm, line.runs[0].setting("data"))
+    place = video_place(path, line.algorithm, _data(line))
     if not (place / CLIP).exists():
         draw_video(video, place)
     alt = f"{line.label}'s best episode"
@@ -277,58 +254,3 @@ def _clip(path: Path, line: Line, video: Video) -> list[Image]:
         Image.of(place / CLIP, alt, "clip"),
         Image.of(place / STRIP, f"Images of {alt}", "strip"),
     ]
-
-
-def report_tuning(path: Path, console: Console) -> None:
-    """Compare the trials of each algorithm, one seed each, by what chooses between them."""
-    records, panels, rows, best = SuiteRecords.read(path), [], [], []
-    begun = [run for run in records.runs if run.rows]
-    for algorithm, runs in grouped(begun, lambda run: str(run.setting("algorithm"))).items():
-        changed = dict.fromkeys(name for change in differences(runs) for name in change)
-        column = "eval_return" if is_offline(algorithm) else "recent_return"
-        x, curves, scores = "updates" if is_offline(algorithm) else "online_steps", [], {}
-        for index, run in enumerate(runs):
-            label = (
-                in_words({name: json.dumps(run.setting(name)) for name in changed}) or "the preset"
-            )
-            curves.append(
-                summed(label, [run_points(run, column, x)], color=f"#{COLORS[index % 4]}")
-            )
-            if (found := run.points(column, x))[0]:
-                scores[label] = found[1][-1]
-            ended = "ended" if run.summary is not None else "under way"
-            rows.append(
-                (
-                    algorithm_name(algorithm),
-                    label,
-                    f"{run.rows[-1][x]:,}",
-                    number(scores.get(label)),
-                    ended,
-                )
-            )
-        if scores:
-            chosen = max(scores, key=lambda label: scores[label])
-            best.append(f"{algorithm_name(algorithm)}: {chosen} ({number(scores[chosen])})")
-        panels.append(
-            Panel(
-                algorithm_name(algorithm),
-                curves,
-                x_label=x.replace("_", " "),
-                y_label=COLUMN_LABELS[column],
-            )
-        )
-    said = [
-        f"Best of the trials so far, {'; '.join(best)}." if best else "No trial has a return yet.",
-        "One seed each: neighbours may be level.",
-    ]
-    table = TextTable(
-        ("algorithm", "settings", "steps or updates", "return", "state"),
-        rows,
-        records.manifest["title"],
-        left=2,
-    )
-    publish(records, panels, table, console, said, share_y=True)
-
-
-COLORS = ("1f6f8b", "d1495b", "e09f3e", "6a994e")
-COLUMN_LABELS = {"eval_return": "return of the evaluation", "recent_return": Y_LABEL}

@@ -6,21 +6,17 @@ from pathlib import Path
 from textwrap import fill
 from typing import Any
 
-import numpy as np
 from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patheffects import withStroke
-from matplotlib.ticker import FixedLocator, LogLocator, MaxNLocator, NullFormatter, NullLocator
+from matplotlib.ticker import LogLocator, NullFormatter, NullLocator
 
 from hyq.core.files import write_bytes
-from hyq.core.types import FloatArray
-from hyq.report.figures import GREY, Curve, Level, Panel
+from hyq.report.figures import Curve, Level, Panel
 
 INSIDE = 0.75
 """A curve that ends left of this share of the axis is named where it ends, others in the margin."""
-STRETCHED = 0.45
-"""The share of the axis that a stretched part takes."""
 FONT, LINE_HEIGHT, LETTER = 8.0, 0.15, 0.065
 """Points of the names, and inches from one to the next and of one letter."""
 HALO = [withStroke(linewidth=2.5, foreground="white")]
@@ -137,31 +133,8 @@ def _scale(axes: Axes, panel: Panel, extent: tuple[float, float]) -> None:
         return
     low, high = panel.y_range or extent
     pad = 0.04 * ((high - low) or abs(high) or 1.0)
-    bottom, top, knee = low - pad, high + pad, panel.knee
-    if knee is not None:
-        bottom = low - 0.1 * (knee - low)
-        shares, values = (0.0, STRETCHED, 1.0), (bottom, knee, top)
-        axes.set_yscale("function", functions=(_bent(values, shares), _bent(shares, values)))
-        clear = knee + 0.06 * (top - knee)
-        ticks = [v for v in MaxNLocator(3).tick_values(low, knee) if bottom <= v <= knee]
-        kept = ticks + [v for v in MaxNLocator(5).tick_values(knee, high) if clear <= v <= top]
-        axes.yaxis.set_major_locator(FixedLocator(sorted(set(np.round(kept, 10)))))
-        axes.axhspan(bottom, knee, color=GREY, alpha=0.08, linewidth=0)
-        said = axes.text(0.99, knee, "axis stretched below", fontsize=7, color=GREY, ha="right")
-        said.set(transform=axes.get_yaxis_transform(), va="bottom", path_effects=HALO)
-    axes.set_ylim(bottom, top)
+    axes.set_ylim(low - pad, high + pad)
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:,g}")
-
-
-def _bent(points: Sequence[float], values: Sequence[float]) -> object:
-    """Return the line through three points, continued on both sides."""
-    (a, b, c), (p, q, r) = points, values
-
-    def bent(x: FloatArray) -> FloatArray:
-        x = np.asarray(x, float)
-        return np.where(x <= b, p + (x - a) * (q - p) / (b - a), q + (x - b) * (r - q) / (c - b))
-
-    return bent
 
 
 def _name(axes: Axes, panel: Panel, size: tuple[float, float]) -> None:
@@ -181,7 +154,14 @@ def _name(axes: Axes, panel: Panel, size: tuple[float, float]) -> None:
         here.sort(key=lambda item: item[1])
         places = spread([y + lift for _, y, _ in here], gap)
         for (x, y, one), place in zip(here, places, strict=True):
-            line = {"arrowstyle": "-", "color": one.color, "lw": 0.6, "shrinkA": 0, "shrinkB": 0}
+            line = {
+                "shrinkA": 0,
+                "shrinkB": 0,
+                "arrowstyle": "-",
+                "color": one.color,
+                "lw": 0.6,
+                "relpos": (0, 0.5),
+            }
             axes.annotate(
                 cut(panel.name(one)),
                 (x, y),

@@ -1,4 +1,4 @@
-"""The figure, the tables and the page of `hyq reproduce theory`."""
+"""The figure, the table and the page of `hyq reproduce theory`."""
 
 import math
 from collections import defaultdict
@@ -17,8 +17,8 @@ from hyq.report.figures import DASHED, DOTTED, Curve, Level, Panel
 from hyq.report.html import Section, note, write_page
 from hyq.report.plot import draw_panels, write_figure
 from hyq.report.tables import TextTable
-from hyq.runs import lock_coverage, theory
-from hyq.runs.records import Records
+from hyq.runs import theory
+from hyq.runs.records import RECORDS, Records
 from hyq.theory.theorem import Setting, cumulative_bound, sample_complexity
 
 SHADES = ("#9cc5d3", "#4f9bb3", "#1f6f8b", "#0b3c4d")
@@ -38,33 +38,25 @@ SLOPE_COLUMNS = {
 }
 Row = dict[str, Any]
 """One measurement: its problem and panel, T, m_off, C_pi and what was lost."""
-LOCK_COLUMNS = ("data", "C_pi", "condition", "no support", "escaping", "Hy-Q solves", "samples")
 
 
 def report_theory(out: Path, console: Console) -> None:
-    """Draw the figure, write the page and the summary of finished measurements, print tables."""
+    """Draw the figure, write the page and the summary of finished measurements, print the table."""
     rows = read_measurements(out)
     title = "Cumulative suboptimality against T"
     slopes = TextTable(tuple(SLOPE_COLUMNS.values()), slope_rows(rows), title)
-    lock = TextTable(LOCK_COLUMNS, lock_rows(read_rows(out, "lock.jsonl")), "The lock's datasets")
     drawn = panels(rows)
     write_figure(draw_panels(drawn, columns=3, size=(5, 3.7)), out / "theory.png")
-    better = "Which data is better? Inspection against sample complexity, on the lock"
     sections = [
         Section(panels=drawn, note=note("theory", instances=len({row["seed"] for row in rows}))),
         Section("Slopes and bounds", table=slopes, note=note("slopes", epsilon=f"{EPSILON:g}")),
-        Section(better, table=lock, note=note("lock_data")),
     ]
     manifest = read_json(out / "manifest.json")
     said = [conclusion(rows)]
     write_page(out / "theory.html", "Theorem 1, measured", said, sections, manifest=manifest)
-    summary = {
-        "slopes": [dict(zip(SLOPE_COLUMNS, line, strict=True)) for line in slopes.rows],
-        "lock": [dict(zip(LOCK_COLUMNS, line, strict=True)) for line in lock.rows],
-    }
-    write_json(out / "summary.json", summary)
+    rates = [dict(zip(SLOPE_COLUMNS, line, strict=True)) for line in slopes.rows]
+    write_json(out / "summary.json", {"slopes": rates})
     console.print(slopes.rich())
-    console.print(lock.rich())
     console.print(f"figure: {out / 'theory.png'}, page: {out / 'theory.html'}")
 
 
@@ -78,9 +70,9 @@ def conclusion(rows: list[Row]) -> str:
     )
 
 
-def read_rows(out: Path, name: str = "records.jsonl") -> list[Row]:
+def read_rows(out: Path) -> list[Row]:
     """Read the records of a directory."""
-    path = out / name
+    path = out / RECORDS
     if not path.exists():
         raise HyqError(f"{out} holds no measurements: make them with 'hyq reproduce theory'")
     return Records(path).read()[0]
@@ -99,7 +91,7 @@ def _setting(row: Row) -> Setting:
 
 
 def samples_bound(rows: list[Row], epsilon: float) -> float:
-    """Return the samples that Corollary 1 asks for, on average over instances."""
+    """Return the samples that Corollary 1 needs, on average over instances."""
     instances = {row["seed"]: row for row in rows}.values()
     return float(np.mean([sample_complexity(_setting(row), epsilon) for row in instances]))
 
@@ -168,24 +160,6 @@ def slope_rows(rows: list[Row]) -> list[list[str]]:
             f"{first[-1]:.2g}",
         ]
         lines.append([*line, f"{bound[-1]:.2g}", f"{sign}{samples:,}", f"{corollary:.2g}"])
-    return lines
-
-
-def lock_rows(rows: list[Row]) -> list[list[str]]:
-    """Return a row of text for each dataset: medians over seeds."""
-    lines = []
-    for data in lock_coverage.DATA:
-        mine = [row for row in rows if row["data"] == data]
-        if not mine:
-            continue
-        coverage = [
-            f"{np.median([math.inf if row[name] is None else row[name] for row in mine]):.3g}"
-            for name in ("transfer", "condition", "unsupported", "escaping")
-        ]
-        solved = sum(row["solved"] for row in mine)
-        samples = int(np.median([row["online_steps"] for row in mine]))
-        sign = "" if 2 * solved > len(mine) else "> "
-        lines.append([data, *coverage, f"{solved} of {len(mine)}", f"{sign}{samples:,}"])
     return lines
 
 
@@ -267,7 +241,7 @@ def sample_curves(rows: list[Row]) -> list[Curve]:
 
 def comparator_panel(rows: list[Row]) -> Panel:
     """Show what was learned against the value of the policy that the data covers."""
-    curves = []
+    curves: list[Curve | Level] = []
     for problem, color in COLORS.items():
         for covered, marker in ((False, "o"), (True, "x")):
             points = select(rows, "comparators", problem=problem, optimal_covered=covered)
@@ -277,5 +251,6 @@ def comparator_panel(rows: list[Row]) -> Panel:
             if x:
                 curves.append(Curve(name, x, y, color=color, marker=marker, kind="points"))
     curves.append(_curve("as good as covered", [0, 1], [0, 1], "#888888", "", DOTTED))
+    curves.append(Level(1.0, dashes=""))
     x_label, y_label = "value of the covered policy / optimum", "value learned / optimum"
-    return Panel("any covered policy", curves, [Level(1.0, dashes="")], x_label, y_label)
+    return Panel("any covered policy", curves, x_label, y_label)

@@ -34,7 +34,7 @@ def held_out(dataset: Dataset, seed: int) -> tuple[Dataset, Dataset | None]:
 
 
 def estimate(policy: Policy, unseen: Dataset | None, seed: int) -> dict[str, Any]:
-    """Say what a policy would earn, estimated from episodes that it did not learn from."""
+    """Estimate the return of a policy from episodes that it did not learn from."""
     if unseen is None:
         return {"doubts": ["there are too few episodes to hold some out"]}
     try:
@@ -53,11 +53,12 @@ def estimate(policy: Policy, unseen: Dataset | None, seed: int) -> dict[str, Any
 def said(found: Mapping[str, Any]) -> str:
     """Put an estimate into words."""
     if found["doubts"]:
-        return f"cannot tell from this data what the policy earns: {'; '.join(found['doubts'])}"
+        return f"cannot tell from this data the policy's return: {'; '.join(found['doubts'])}"
     low, high = found["interval"]
     return (
-        f"on {found['episodes']} episodes held out the policy earns about {found['return']:.4g} "
-        f"({low:.4g} to {high:.4g}), discounted by {found['gamma']:g}: an estimate from the data"
+        f"on {found['episodes']} held-out episodes the policy's return is about "
+        f"{found['return']:.4g} ({low:.4g} to {high:.4g}), discounted by {found['gamma']:g}: "
+        "an estimate from the data"
     )
 
 

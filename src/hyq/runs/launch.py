@@ -95,7 +95,7 @@ class Event:
 
 
 def pending(directory: SuiteDirectory, suite: Suite, retry: bool) -> list[Run]:
-    """List the runs still to do; one that failed waits until a retry is asked for.
+    """List the runs still to do; one that failed waits until a retry is requested.
 
     An error is forgotten with a retry, or when its run has finished after all.
     """
@@ -160,7 +160,7 @@ class Processes:
         return ended
 
     def close(self) -> None:
-        """Ask what is under way to end, with a checkpoint where there can be one."""
+        """Let what is under way end, with a checkpoint where there can be one."""
         for process in self._running.values():
             process.terminate()
         for process in self._running.values():

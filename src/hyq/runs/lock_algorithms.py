@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from hyq.core.errors import HyqError
@@ -23,7 +24,8 @@ def build(spec: LockRun) -> Algorithm:
     """Make the algorithm a spec names."""
     if spec.algorithm not in LOCK_ALGORITHMS:
         raise HyqError(f"no algorithm {spec.algorithm!r}: choose from {', '.join(LOCK_ALGORITHMS)}")
-    return LOCK_ALGORITHMS[spec.algorithm](spec)
+    make, _ = LOCK_ALGORITHMS[spec.algorithm]
+    return make(spec)
 
 
 def hyq(spec: LockRun, **changes: Any) -> HyQ:
@@ -56,61 +58,27 @@ def hyq_adam(spec: LockRun) -> HyQ:
     return replace(exact, family=family)
 
 
-def offline_fqi(spec: LockRun) -> HyQ:
-    """Fitted Q-iteration on the offline data alone."""
-    return hyq(spec, collection="none", offline_share=1.0)
-
-
-def online_only(spec: LockRun) -> HyQ:
-    """Hy-Q without its offline data: what greedy exploration finds by itself."""
-    return hyq(spec, offline_share=0.0)
-
-
-def warm_start(spec: LockRun) -> HyQ:
-    """Learn offline once, then from online data only: the forgetting the paper warns of."""
-    return hyq(spec, offline_share=PiecewiseLinear(((0.0, 1.0), (1.0, 0.0))))
-
-
 def bc(spec: LockRun) -> BC:
     """Behaviour cloning of the offline data."""
     return BC(BCConfig(iterations=spec.iterations))
 
 
-def cql(spec: LockRun) -> CQL:
+def cql(spec: LockRun, **changes: Any) -> CQL:
     """Conservative Q-learning on the offline data; the paper reports the peak of its curve."""
-    rows = 32 * spec.horizon
-    return CQL(
-        CQLConfig(spec.iterations, networks="per-step", hidden=(32,), batch_size=rows, tau=0.1)
-    )
+    settings = {"networks": "per-step", "hidden": (32,), "batch_size": 32 * spec.horizon}
+    return CQL(CQLConfig(spec.iterations, tau=0.1, **{**settings, **changes}))
 
 
-def dqfd(spec: LockRun) -> DQfD:
+def dqfd(spec: LockRun, **changes: Any) -> DQfD:
     """Deep Q-learning from demonstrations: Hy-Q's two sources, with a margin on the offline one."""
-    return DQfD(
-        DQfDConfig(
-            iterations=spec.iterations,
-            offline_share=spec.offline_share,
-            batch_size=32 * spec.horizon,
-            value_range=(0.0, spec.lock.max_return),
-        )
+    config = DQfDConfig(
+        iterations=spec.iterations,
+        offline_share=spec.offline_share,
+        batch_size=32 * spec.horizon,
+        value_range=(0.0, spec.lock.max_return),
+        **changes,
     )
-
-
-def with_block_functions(make: Callable[[LockRun], Any], spec: LockRun) -> Any:
-    """Give CQL or DQfD the functions that Hy-Q has, and a step size that moves a softmax."""
-    method = make(spec)
-    changes = {"hidden": (LATENTS,), "activation": "softmax", "learning_rate": 1e-2}
-    return replace(method, config=replace(method.config, **changes))
-
-
-def cql_block(spec: LockRun) -> CQL:
-    """CQL with Hy-Q's functions: an encoder into three latents."""
-    return with_block_functions(cql, spec)
-
-
-def dqfd_block(spec: LockRun) -> DQfD:
-    """DQfD with Hy-Q's functions: an encoder into three latents."""
-    return with_block_functions(dqfd, spec)
+    return DQfD(config)
 
 
 def briee(spec: LockRun) -> BRIEE:
@@ -119,17 +87,31 @@ def briee(spec: LockRun) -> BRIEE:
     return BRIEE(BRIEEConfig(spec.iterations, alpha=alpha, v_max=spec.lock.max_return))
 
 
-LOCK_ALGORITHMS: dict[str, Callable[[LockRun], Algorithm]] = {
-    "hyq": hyq,
-    "offline-fqi": offline_fqi,
-    "online-only": online_only,
-    "warm-start": warm_start,
-    "bc": bc,
-    "cql": cql,
-    "dqfd": dqfd,
-    "hyq-adam": hyq_adam,
-    "cql-block": cql_block,
-    "dqfd-block": dqfd_block,
-    "briee": briee,
+Maker = Callable[[LockRun], Algorithm]
+BLOCK: dict[str, Any] = {"hidden": (LATENTS,), "activation": "softmax", "learning_rate": 1e-2}
+"""The functions that Hy-Q has, and a step size that moves a softmax."""
+WARM_START = PiecewiseLinear(((0.0, 1.0), (1.0, 0.0)))
+
+LOCK_ALGORITHMS: dict[str, tuple[Maker, str]] = {
+    "hyq": (hyq, "V-type Hy-Q, the paper's: offline and online data in every regression."),
+    "offline-fqi": (
+        partial(hyq, collection="none", offline_share=1.0),
+        "Fitted Q-iteration on the offline data alone.",
+    ),
+    "online-only": (
+        partial(hyq, offline_share=0.0),
+        "Hy-Q without its offline data: what greedy exploration finds by itself.",
+    ),
+    "warm-start": (
+        partial(hyq, offline_share=WARM_START),
+        "Learn offline once, then online only: the forgetting the paper warns of.",
+    ),
+    "bc": (bc, "Behaviour cloning of the offline data."),
+    "cql": (cql, "Conservative Q-learning on the offline data, as the paper has it."),
+    "dqfd": (dqfd, "Deep Q-learning from demonstrations, with a margin on offline data."),
+    "hyq-adam": (hyq_adam, "Hy-Q with the paper's own optimiser, minibatch Adam."),
+    "cql-block": (partial(cql, **BLOCK), "CQL with Hy-Q's functions: an encoder into 3 latents."),
+    "dqfd-block": (partial(dqfd, **BLOCK), "DQfD with Hy-Q's functions, likewise."),
+    "briee": (briee, "BRIEE, which learns features online and explores with them; no data."),
 }
-"""Every algorithm by name."""
+"""Every algorithm by name: what makes it, and what it is."""

@@ -30,7 +30,9 @@ def lengthen(out: Path, steps: int, into: Path) -> None:
     after = replace(before, settings=settings, stop_when_solved=False)
     done = earlier.rows[-1][counter] if earlier.rows else 0
     if steps <= done:
-        raise HyqError(f"{out} has {done:,} {counter.replace('_', ' ')} already: ask for more")
+        raise HyqError(
+            f"{out} has {done:,} {counter.replace('_', ' ')} already: give a larger number"
+        )
     with earlier.only_writer():
         if not earlier.checkpoint.exists():
             raise HyqError(

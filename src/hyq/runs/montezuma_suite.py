@@ -16,7 +16,7 @@ DATASETS, VIDEOS = "datasets.json", "videos"
 
 
 def write_datasets(path: Path, progress: Callable[[int, int], None]) -> None:
-    """Play the recordings of the datasets again, and write down what they earn and reach."""
+    """Play the recordings of the datasets again; write down their returns and rooms."""
     source = Recordings.load()
     members = {f"montezuma/{kind}": source.dataset(kind) for kind in EXPERT_PERCENT}
     members["expert"] = list(source.expert)

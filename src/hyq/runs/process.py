@@ -1,4 +1,4 @@
-"""What a run asks of its process: one core a thread, and signals that end it with a checkpoint."""
+"""What a run needs of its process: one core a thread, and signals that end it with a checkpoint."""
 
 import signal
 import threading

@@ -1,4 +1,4 @@
-"""The directory of one run: what was asked, what happened, and how it ended.
+"""The directory of one run: what was requested, what happened, and how it ended.
 
 manifest.json    the spec, command, versions, commit and data, written before anything runs
 records.jsonl    one line an iteration, only ever appended to
@@ -118,7 +118,7 @@ class RunDirectory:
 
     @property
     def manifest(self) -> dict[str, Any]:
-        """What was asked."""
+        """What was requested: the run's spec, and how it was started."""
         path = self.path / "manifest.json"
         found = read_json(path)
         check_manifest(path, found)
@@ -212,7 +212,7 @@ class Records:
 
     def __init__(self, path: Path, linked: Callable[[], bool] = lambda: False) -> None:
         self._path, self._linked = path, linked
-        """The file, and whether its first line has a link, which is asked if it has none."""
+        """The file, and whether its first line must have a link, which is called if it has none."""
         self._size, self._done, self._head = 0, set[str](), ""
         """What the file was like when it was last appended to."""
 

@@ -29,7 +29,7 @@ from hyq.policy import DESCRIPTION, Policy
 
 FORMAT, FILE, SIGNATURE = "hyq-video-1", "video.json", "signature"
 EPISODES, SEED = 20, 7
-"""How a video is made where nothing else is asked for; no episode of a training has the seed."""
+"""How a video is made by default; no episode of a training has the seed."""
 EPSILON = 0.01
 """Chance of a random action: without any, a policy may stall where it would not stay."""
 ABOUT = ("policy", "algorithm", "data", "seed")
@@ -175,7 +175,7 @@ def _copied(frame: Any) -> Tree:
 
 @dataclass(frozen=True)
 class EpisodeFacts:
-    """What the episodes of a policy or a dataset earn and reach."""
+    """Returns, lengths and rooms of the episodes of a policy or a dataset."""
 
     episodes: int
     transitions: int
@@ -211,7 +211,7 @@ class Video:
 
     @property
     def facts(self) -> EpisodeFacts:
-        """What the episodes earn and reach."""
+        """Returns, lengths and rooms of the episodes."""
         return EpisodeFacts.of([(one.total, one.length, one.rooms) for one in self.episodes])
 
     def save(self, path: Path) -> None:
@@ -275,7 +275,7 @@ class Moment:
     """Return so far."""
     room: int | None
     image: Array | None
-    """In colour, where it was asked for."""
+    """In colour, where that was requested."""
 
 
 def replay(video: Video, wanted: Container[int] = ()) -> Iterator[Moment]:

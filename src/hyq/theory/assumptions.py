@@ -52,7 +52,7 @@ def finite_completeness(mdp: FiniteMDP, tables: FloatArray) -> Witness | None:
 
 
 def largest_returns(mdp: FiniteMDP, payoff: FloatArray) -> FloatArray:
-    """Return the most that a trajectory can still earn from (s, a), shape (H, S, A).
+    """Return the largest return that is possible from (s, a), shape (H, S, A).
 
     `payoff` >= 0 has the largest reward that (s, a) can pay: more than the mean where rewards are
     random. The tables between zero and this are closed under T, and no regression target

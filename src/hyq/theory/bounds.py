@@ -15,19 +15,19 @@ from hyq.core.errors import HyqError
 from hyq.core.mdp import FiniteMDP
 from hyq.core.types import FloatArray
 from hyq.theory.transfer import (
-    ChainProblem,
     check_pair,
+    class_totals,
     density_ratio,
     feature_covariance,
     feature_mean,
     finite_transfer,
     inverse_norm,
+    largest_ratio,
     linear_transfer,
     relative_spectrum,
+    residual_terms,
     tabular_transfer,
 )
-
-_ZERO = 1e-12
 
 
 @dataclass(frozen=True)
@@ -89,36 +89,14 @@ def finite_bounds(
     mdp: FiniteMDP, tables: FloatArray, occupancy: FloatArray, nu: FloatArray
 ) -> TransferBounds:
     """Bound C_pi of a finite product class `tables`, shape (H, K, S, A)."""
-    problem = ChainProblem.of(mdp, tables, occupancy, nu)
-    steps = zip(problem.square, problem.cost, strict=True)
+    square = residual_terms(mdp, tables, occupancy, 2)
+    cost = residual_terms(mdp, tables, nu, 2)
     return TransferBounds(
         finite_transfer(mdp, tables, occupancy, nu),
-        np.array([_ratio(square, cost) for square, cost in steps]),
-        _ratio_of_sums(problem),
+        np.array([largest_ratio(*step) for step in zip(square, cost, strict=True)]),
+        largest_ratio(class_totals(square), class_totals(cost)),
         float(density_ratio(occupancy, nu).max()),
     )
-
-
-def _ratio(square: FloatArray, cost: FloatArray) -> float:
-    """Return max square / cost, where 0/0 does not count and x/0 is infinite."""
-    if np.any((cost <= _ZERO) & (square > _ZERO)):
-        return math.inf
-    return float((square[cost > _ZERO] / cost[cost > _ZERO]).max(initial=0.0))
-
-
-def _ratio_of_sums(problem: ChainProblem) -> float:
-    """Return max_f of sum_h square / sum_h cost by Dinkelbach's method."""
-    if problem.most_for_free(problem.square) > _ZERO:
-        return math.inf
-    ratio = 0.0
-    while True:
-        score = [s - ratio * c for s, c in zip(problem.square, problem.cost, strict=True)]
-        path = problem.best_path(score)
-        assert path is not None
-        square, cost = problem.total(problem.square, path), problem.total(problem.cost, path)
-        if cost <= _ZERO or square / cost <= ratio * (1 + 1e-12):
-            return ratio
-        ratio = square / cost
 
 
 @dataclass(frozen=True)

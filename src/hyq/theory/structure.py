@@ -39,7 +39,7 @@ def residual_matrices(mdp: FiniteMDP, joint: FloatArray, kind: Kind) -> FloatArr
 def bilinear_rank(mdp: FiniteMDP, joint: FloatArray, kind: Kind, tolerance: float = 1e-8) -> int:
     """Return the largest rank over steps of the residual matrices.
 
-    The definition asks only for |E[...]| = |<X, W>|, so signs are free and the true bilinear rank
+    The definition only constrains |E[...]| = |<X, W>|, so signs are free and the true bilinear rank
     may be smaller; this is the rank that a factorisation proves.
     """
     matrices = residual_matrices(mdp, joint, kind)

@@ -86,7 +86,7 @@ def cumulative_bound(setting: Setting, iterations: int, m_off: int, m_on: int = 
     """Bound sum_t V^{pi^e} - V^{pi^t} with probability 1 - delta, for Algorithm 1 or 2.
 
     These are the displays before equation 10 and before the V-type's last. The paper's proof treats
-    f^1 = 0 as a regression's answer, which it is not; its first policy costs at most R, which is
+    f^1 = 0 as a regression's solution, which it is not; its first policy costs at most R, which is
     added.
     """
     s, t = setting, iterations

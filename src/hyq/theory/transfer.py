@@ -5,7 +5,7 @@ For a policy pi with occupancy d and offline distributions nu,
     C_pi = max{0, max over f in F of  sum_h E_{d_h}[g_h] / sqrt(sum_h E_{nu_h}[g_h^2])},
 
 where g_h = T f_{h+1} - f_h. We read it as the smallest C >= 0 with numerator <= C * denominator for
-every f, which settles 0/0 (no constraint) and x/0 for x > 0 (C = inf).
+every f, which decides 0/0 (no constraint) and x/0 for x > 0 (C = inf).
 
 T is a maximum, so f -> g is not linear; but it is one-to-one and onto. Given any g, the recursion
 f_h = T f_{h+1} - g_h finds its f. Hence an unrestricted class that is closed under T has *all* its
@@ -20,7 +20,6 @@ A), and so contains K^H functions; the paper's classes are products.
 """
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -32,6 +31,7 @@ _RANK = 1e-10
 """Eigenvalues below this share of the largest count as zero."""
 _ZERO = 1e-12
 """Squared residuals below this count as zero."""
+_MOST_FUNCTIONS = 10_000_000
 
 
 def bellman_residuals(mdp: FiniteMDP, f: FloatArray) -> FloatArray:
@@ -124,103 +124,40 @@ def relative_spectrum(target: FloatArray, data: FloatArray) -> FloatArray:
     return np.linalg.eigvalsh(rotated[np.ix_(seen, seen)] / np.outer(scale, scale))
 
 
-@dataclass(frozen=True)
-class ChainProblem:
-    """A product class seen through its residuals: numbers for each pair (f_{h+1}, f_h).
+def residual_terms(
+    mdp: FiniteMDP, tables: FloatArray, law: FloatArray, power: int
+) -> list[FloatArray]:
+    """Return E_law[g_h^power] of a product class, shape (K_next, K) for every step."""
+    pairs = zip(law, pairwise_residuals(mdp, tables), strict=True)
+    return [np.einsum("sa,ijsa->ij", p, g**power) for p, g in pairs]
 
-    Whatever is a sum over h of terms in (f_h, f_{h+1}) can be maximised by dynamic programming
-    along h, in O(H K^2), instead of over K^H functions.
-    """
 
-    mean: list[FloatArray]
-    """E_{d_h}[g_h], shape (K_next, K) for every step."""
-    square: list[FloatArray]
-    """E_{d_h}[g_h^2]."""
-    cost: list[FloatArray]
-    """E_{nu_h}[g_h^2]."""
+def class_totals(terms: list[FloatArray]) -> FloatArray:
+    """Add terms in (f_{h+1}, f_h) up over the steps, for each of the K^H functions of a class."""
+    if (count := terms[0].shape[1] ** len(terms)) > _MOST_FUNCTIONS:
+        raise HyqError(f"a class of {count:,} functions is too large: at most {_MOST_FUNCTIONS:,}")
+    total = np.zeros((1, 1))
+    for term in reversed(terms):  # the last axis says which function the step before leads to
+        total = (total[..., None] + term).reshape(-1, term.shape[1])
+    return total.ravel()
 
-    @classmethod
-    def of(
-        cls, mdp: FiniteMDP, tables: FloatArray, occupancy: FloatArray, nu: FloatArray
-    ) -> "ChainProblem":
-        """Take the class `tables`, shape (H, K, S, A), on `mdp`."""
-        check_pair(occupancy, nu)
-        pairs = pairwise_residuals(mdp, tables)
 
-        def expected(law: FloatArray, power: int) -> list[FloatArray]:
-            steps = zip(law, pairs, strict=True)
-            return [np.einsum("sa,ijsa->ij", p, g**power) for p, g in steps]
-
-        return cls(expected(occupancy, 1), expected(occupancy, 2), expected(nu, 2))
-
-    def best_path(self, score: list[FloatArray]) -> list[tuple[int, int]] | None:
-        """Return the pairs, last step first, of the f that maximises the sum of `score`.
-
-        A score of -inf forbids a pair; None means that every function is forbidden.
-        """
-        value = np.zeros(1)
-        back = []
-        for step in reversed(score):
-            total = value[:, None] + step
-            back.append(total.argmax(axis=0))
-            value = total.max(axis=0)
-        member = int(value.argmax())
-        if value[member] == -math.inf:
-            return None
-        path = []
-        for choice in reversed(back):
-            next_member = int(choice[member])
-            path.append((next_member, member))
-            member = next_member
-        return path[::-1]
-
-    def total(self, terms: list[FloatArray], path: list[tuple[int, int]]) -> float:
-        """Sum `terms` along a path."""
-        return float(sum(t[pair] for t, pair in zip(reversed(terms), path, strict=True)))
-
-    def most_for_free(self, terms: list[FloatArray]) -> float:
-        """Return the largest sum of `terms` of a function without any residual on the data."""
-        free = [
-            np.where(cost <= _ZERO, term, -math.inf)
-            for term, cost in zip(terms, self.cost, strict=True)
-        ]
-        path = self.best_path(free)
-        return -math.inf if path is None else self.total(terms, path)
+def largest_ratio(numerator: FloatArray, denominator: FloatArray, zero: float = _ZERO) -> float:
+    """Return the largest ratio, where 0/0 does not count and x/0 is infinite."""
+    free = denominator <= zero
+    if (numerator[free] > zero).any():
+        return math.inf
+    return float((numerator[~free] / denominator[~free]).max(initial=0.0))
 
 
 def finite_transfer(
     mdp: FiniteMDP, tables: FloatArray, occupancy: FloatArray, nu: FloatArray
 ) -> float:
-    """C_pi of a finite product class `tables`, shape (H, K, S, A), without enumerating it.
-
-    Every f is a point (N, D), its numerator and squared denominator. N^2 / D is convex in the
-    point, rises with N and falls with D, so its maximum sits on a corner of the upper left hull of
-    the points. Each corner maximises some u N - v D with u, v >= 0, which dynamic programming
-    finds; bisecting the directions between two known corners finds all corners (Eisner and
-    Severance's method).
-    """
-    problem = ChainProblem.of(mdp, tables, occupancy, nu)
-    if problem.most_for_free(problem.mean) > math.sqrt(_ZERO):
-        return math.inf
-
-    def corner(u: float, v: float) -> tuple[float, float]:
-        score = [u * n - v * d for n, d in zip(problem.mean, problem.cost, strict=True)]
-        path = problem.best_path(score)
-        assert path is not None
-        return problem.total(problem.mean, path), problem.total(problem.cost, path)
-
-    corners = [corner(1.0, 0.0), corner(0.0, 1.0)]
-    open_edges = [(corners[0], corners[1])]
-    while open_edges:
-        (n1, d1), (n2, d2) = open_edges.pop()
-        u, v = d1 - d2, n1 - n2
-        if u <= 0 or v < 0:
-            continue
-        n, d = corner(u, v)
-        if u * n - v * d > max(u * n1 - v * d1, u * n2 - v * d2) + 1e-12 * (abs(u) + abs(v)):
-            corners.append((n, d))
-            open_edges += [((n1, d1), (n, d)), ((n, d), (n2, d2))]
-    return max((n / math.sqrt(d) for n, d in corners if n > 0 and d > _ZERO), default=0.0)
+    """C_pi of a finite product class `tables`, shape (H, K, S, A), by trying every function."""
+    check_pair(occupancy, nu)
+    gain = class_totals(residual_terms(mdp, tables, occupancy, 1))
+    cost = class_totals(residual_terms(mdp, tables, nu, 2))
+    return largest_ratio(gain, np.sqrt(cost), math.sqrt(_ZERO))
 
 
 def check_pair(occupancy: FloatArray, nu: FloatArray) -> None:

@@ -2,7 +2,8 @@
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 from zipfile import ZipFile
@@ -14,6 +15,9 @@ from hyq.core.errors import HyqError
 from hyq.core.memory import check_room
 from hyq.core.types import Array
 from hyq.data.importing.table import Table, natural, rows_at_once, unusable
+
+Arrays = Mapping[str, Any]
+"""Arrays by name, of NumPy or on disk, each with an entry for each row."""
 
 
 def npz(path: Path) -> Table:
@@ -34,6 +38,11 @@ def npz(path: Path) -> Table:
     return of_arrays(str(path), arrays)
 
 
+def of_arrays(name: str, arrays: Arrays) -> Table:
+    """Take arrays that have an entry for each row; others are left out."""
+    return _table(name, lambda: nullcontext([_only_rows(arrays)]))
+
+
 def hdf5(path: Path) -> Table:
     """Read arrays as D4RL lays them out, or a group for each episode, as robomimic does."""
     try:
@@ -41,7 +50,7 @@ def hdf5(path: Path) -> Table:
     except ImportError:
         raise HyqError(f"{path} needs h5py: pip install 'hyq[minari]'") from None
 
-    def arrays_in(group: Any) -> dict[str, Any]:
+    def arrays_in(group: Any) -> Arrays:
         found: dict[str, Any] = {}
 
         def visit(name: str, part: Any) -> None:
@@ -50,47 +59,55 @@ def hdf5(path: Path) -> Table:
                 found[name.replace("/", ".")] = part
 
         group.visititems(visit)  # follows no links out of the file, and visits nothing twice
-        return found
+        rows = _only_rows(found)
+        if groups and any("obs." in name for name in rows):  # robomimic's simulator states
+            rows.pop("states", None)
+        return rows
 
+    @contextmanager
+    def opened() -> Iterator[list[Arrays]]:
+        with h5py.File(path) as file:
+            yield [arrays_in(file[group]) for group in groups or ["/"]]
+
+    about: dict[str, Any] = {}
     with h5py.File(path) as file:
         demos = sorted(map(Path, file["data"]), key=natural) if "data" in file else []
         groups = [f"data/{name}" for name in demos if isinstance(file[f"data/{name}"], h5py.Group)]
-        about: dict[str, Any] = {}
-        if groups:
-            with_env = file["data"].attrs.get("env_args")
-            about = {"environment": json.loads(with_env)} if with_env else {}
-        parts = [_only_rows(arrays_in(file[group])) for group in groups or ["/"]]
-        if groups and any("obs." in name for name in parts[0]):  # robomimic's simulator states
-            parts = [{n: a for n, a in part.items() if n != "states"} for part in parts]
-        fields = [_field(name, a.dtype, a.shape[1:]) for name, a in parts[0].items()]
+        if groups and (environment := file["data"].attrs.get("env_args")):
+            about = {"environment": json.loads(environment)}
+    return _table(str(path), opened, episodes=bool(groups), about=about)
+
+
+def _table(
+    name: str,
+    opened: Callable[[], AbstractContextManager[list[Arrays]]],
+    *,
+    episodes: bool = False,
+    about: Mapping[str, Any] | None = None,
+) -> Table:
+    """Read parts that hold the same arrays, one after the other; each may be an episode."""
+    with opened() as parts:
+        fields = [_field(key, a.dtype, a.shape[1:]) for key, a in parts[0].items()]
         row_bytes = sum(a.dtype.itemsize * int(np.prod(a.shape[1:])) for a in parts[0].values())
-        length = sum(_length(part) for part in parts)
-    if groups:
+        length = sum(map(_length, parts))
+    if episodes:
         fields += [pa.field("episode", pa.int64()), pa.field("t", pa.int64())]
-    schema = pa.schema(fields)
     at_once = rows_at_once(row_bytes)
 
     def read(wanted: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        with h5py.File(path) as file:
-            for number, group in enumerate(groups or ["/"]):
-                arrays = _only_rows(arrays_in(file[group]))
-                end = _length(arrays)
-                for start in range(0, end, at_once):
-                    rows = slice(start, min(start + at_once, end))
-                    given = {
-                        "episode": np.full(rows.stop - start, number),
-                        "t": np.arange(start, rows.stop),
-                    }
-                    columns = [
-                        given[name] if groups and name in given else arrays[name][rows]
-                        for name in wanted
-                    ]
-                    yield _batch(dict(zip(wanted, columns, strict=True)))
+        with opened() as parts:
+            for number, part in enumerate(parts):
+                for start in range(0, _length(part), at_once):
+                    t = np.arange(start, min(start + at_once, _length(part)))
+                    numbered = {"episode": np.full(len(t), number), "t": t} if episodes else {}
+                    rows = slice(start, start + len(t))
+                    found = {key: part[key][rows] for key in wanted if key not in numbered}
+                    yield _batch(found | numbered)
 
-    return Table(str(path), schema, read, length, about=about)
+    return Table(name, pa.schema(fields), read, length, about=about or {})
 
 
-def _only_rows(arrays: Mapping[str, Any]) -> dict[str, Any]:
+def _only_rows(arrays: Arrays) -> dict[str, Any]:
     """Keep the arrays that have one entry a row: as many as there are rewards, or actions."""
     rows = {name: len(a) for name, a in arrays.items() if a.ndim and a.dtype != object}
     counts = [many for name, many in rows.items() if re.match(r"rew|act", name.lower())]
@@ -98,23 +115,9 @@ def _only_rows(arrays: Mapping[str, Any]) -> dict[str, Any]:
     return {name: a for name, a in arrays.items() if a.dtype == object or rows.get(name) == many}
 
 
-def _length(arrays: Mapping[str, Any]) -> int:
+def _length(arrays: Arrays) -> int:
     """Return how many rows arrays have that can be used."""
     return min((len(a) for a in arrays.values() if a.dtype != object), default=0)
-
-
-def of_arrays(name: str, arrays: Mapping[str, Array]) -> Table:
-    """Take arrays that have an entry for each row; others are left out."""
-    kept = _only_rows(arrays)
-    schema = pa.schema([_field(key, a.dtype, a.shape[1:]) for key, a in kept.items()])
-    length = _length(kept)
-    at_once = rows_at_once(sum(a.nbytes for a in kept.values()) / max(length, 1))
-
-    def read(wanted: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        for start in range(0, length, at_once):
-            yield _batch({key: kept[key][start : start + at_once] for key in wanted})
-
-    return Table(name, schema, read, length)
 
 
 def _field(name: str, dtype: Any, shape: tuple[int, ...]) -> pa.Field:

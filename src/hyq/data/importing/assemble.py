@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, get_args, get_type_hints
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -13,29 +13,32 @@ from hyq.core.errors import HyqError
 from hyq.core.files import new_directory
 from hyq.core.memory import check_room, return_freed_memory
 from hyq.core.types import Array, BoolArray, IntArray
+from hyq.data.columns import Column, release
 from hyq.data.dataset import Dataset, observation_files
+from hyq.data.frames import CompressedFrames, PackedFrames, is_image
 from hyq.data.importing.columns import Columns, find_columns
 from hyq.data.importing.formats import open_tables
-from hyq.data.importing.order import Arrangement, Finding, Log, Plan, Rules, described, doubt
-from hyq.data.importing.store import Store
+from hyq.data.importing.order import Arrangement, Finding, Log, Plan, Rules, doubt
 from hyq.data.importing.table import Table, unusable
 from hyq.data.importing.values import (
     BadRowError,
+    check_present,
     codes,
     fingerprints,
     is_text,
-    missing,
     numbers,
     plain,
     plain_type,
     stacked,
     times,
     truths,
+    without_value,
 )
 
-NO_VALUE = "has no finite value; correct it, or leave such rows out with missing='drop'"
 BYTES_A_ROW = 40
 """Memory that it takes to sort."""
+_CONTROL = ("terminated", "truncated", "episode", "time", "here", "there")
+"""What may be read of every row."""
 TESTED_BYTES = 2**26
 """How much of the observations is tested for continuity, where no column says what follows what."""
 
@@ -88,23 +91,13 @@ def import_tables(
         rules: What to do about what is wrong.
         episodes_per_file: Whether each file numbers its episodes anew.
     """
-    _check_rules(rules)
-    job = _Import(open_tables(source), vars(columns), rules, episodes_per_file)
+    imported = _Import(open_tables(source), vars(columns), rules, episodes_per_file)
     if out is None:
-        return job.run(None)
+        return imported.run(None)
     with new_directory(out) as draft:
-        made = job.run(draft)
+        made = imported.run(draft)
         made.dataset.write(draft)
     return made  # what it has mapped stays there when the directory gets its name
-
-
-def _check_rules(rules: Rules) -> None:
-    for name, kind in get_type_hints(Rules).items():
-        choices = [c for part in get_args(kind) for c in (get_args(part) or (part,))]
-        choices = [None if choice is type(None) else choice for choice in choices]
-        if getattr(rules, name) not in choices:
-            named = " or ".join(repr(choice) for choice in choices)
-            raise HyqError(f"{name} is {named}, not {getattr(rules, name)!r}")
 
 
 class _Import:
@@ -113,26 +106,36 @@ class _Import:
     ) -> None:
         self._tables, self._rules, self._per_file = tables, rules, per_file
         schema = _one_schema(tables)
-        self.columns = find_columns(schema, given)
+        self.columns = columns = find_columns(schema, given)
         self._types = {name: schema.field(name).type for name in schema.names}
-        if per_file and self.columns.episode is None:
+        if per_file and columns.episode is None:
             raise HyqError("episodes_per_file needs a column for the episode: there is none")
+        words = [name for name in columns.action if is_text(self._types[name])]
+        if words and len(columns.action) > 1:
+            raise HyqError(
+                f"column {words[0]!r} holds text: only a single action can be named by it"
+            )
+        self._named_action = words[0] if words else None
+        self._vocabulary: list[str] = []
         self._text = all(table.text for table in tables)
-        self._vocabulary: dict[str, list[str]] = {}
 
     def run(self, draft: Path | None) -> Imported:
-        columns, plan = self.columns, self._plan()
+        columns = self.columns
+        with_next = bool(columns.next_observation)
+        # What was read for the plan is not held while all rows are read.
+        plan = Arrangement(self._log(), self._rules, with_next, columns.done_is_over).plan(
+            self._same
+        )
         self._check_continuity(plan)
         observation, action, reward = self._filled(plan, draft)
-        episodes = len(plan.length)
         provenance = {
             **next((dict(table.about) for table in self._tables if table.about), {}),
             "imported": {
                 "files": [Path(table.name).name for table in self._tables][:1000],
                 "columns": columns.encoded(),
                 "rules": {k: v for k, v in asdict(self._rules).items() if v is not None},
-                "mended": described(plan.findings),
-                **({"actions": self._vocabulary[""]} if self._vocabulary else {}),
+                "mended": [asdict(finding) for finding in plan.findings],
+                **({"actions": self._vocabulary} if self._vocabulary else {}),
             },
         }
         dataset = Dataset(
@@ -142,18 +145,10 @@ class _Import:
             np.zeros(len(action), np.bool_),
             plan.length,
             plan.terminated,
-            plan.timestep if len(plan.timestep) else np.zeros(episodes, np.int64),
+            plan.timestep,
             provenance,
         )
         return Imported(dataset, columns, plan.findings)
-
-    def _plan(self) -> Plan:
-        """Find out where each row belongs."""
-        log, columns = self._log(), self.columns
-        arrangement = Arrangement(
-            log, self._rules, bool(columns.next_observation), columns.done_is_over
-        )
-        return arrangement.plan(lambda one, other: self._same(log, one, other))
 
     def _rows(self, names: Sequence[str]) -> Iterator[tuple[int, int, Table, pa.RecordBatch]]:
         """Go through batches: their first row, of all and of the table, the table, the batch."""
@@ -173,45 +168,47 @@ class _Import:
         """Read what decides order and wholeness."""
         columns, rules = self.columns, self._rules
         names = columns.control() or [columns.reward]
-        names += self._names_of_text(names)
+        if self._named_action is not None:
+            names = list(dict.fromkeys([*names, self._named_action]))
         if columns.next_observation or rules.missing == "drop":
             names = list(dict.fromkeys(names + columns.data()))
-        found: dict[str, list[Array]] = {
-            name: [] for name in ("terminated", "truncated", "dropped")
-        }
-        found |= {"episode": [], "time": [], "here": [], "there": []}
+        found: dict[str, list[Array]] = {}
         ids: dict[Any, int] = {}
         words: set[str] = set()
         ends = dict.fromkeys((table.name for table in self._tables), 0)
         _check_room(sum(table.rows for table in self._tables))
-        for row, before, table, whole in self._rows(names):
-            batch, ends[table.name] = whole, row + len(whole)
+        for row, before, table, batch in self._rows(names):
+            ends[table.name] = row + len(batch)
             if row % 2**20 < len(batch):
                 _check_room(row)
-            gone = np.logical_or.reduce([missing(column) for column in batch.columns])
-            if gone.any():
-                if rules.missing == "raise":
-                    self._raise_missing(table, batch, gone, before)
-                # A row that is left out may hold anything: another stands in for it.
-                rows = np.where(gone, int(gone.argmin()), np.arange(len(batch)))
-                batch = batch.take(pa.array(rows))
-            found["dropped"].append(gone)
-            if gone.all():
-                for name in found.keys() - {"dropped"}:
-                    found[name].append(np.zeros(len(gone), np.int32))
-                continue
-            with located(table, before):
-                self._read_control(table, batch, found, ids, words)
-        if not found["terminated"]:
-            raise HyqError("there are no rows")
-        joined = {name: np.concatenate(found.pop(name)) for name in list(found) if found[name]}
+            gone = without_value(batch)
+            kept = np.flatnonzero(~gone)
+            if rules.missing == "raise" and len(kept) < len(batch):
+                with located(table, before):
+                    check_present(batch)
+            control = dict.fromkeys(_CONTROL, np.zeros(0, np.bool_))
+            if len(kept):
+                with located(table, before, kept):
+                    # A row that is left out may hold anything.
+                    control = self._control(table, _taken(batch, kept), ids, words)
+            for name, values in {"dropped": gone, **control}.items():
+                whole = values
+                if len(values) < len(batch):
+                    whole = np.zeros(len(batch), values.dtype)
+                    whole[kept] = values
+                found.setdefault(name, []).append(whole)
+        if not found or all(gone.all() for gone in found["dropped"]):
+            raise HyqError("there are no rows, or none that has all values")
+        joined: dict[str, Any] = {n: np.concatenate(found.pop(n)) for n in list(found)}
         return_freed_memory()
-        if words:
-            self._vocabulary[""] = sorted(words)
+        self._vocabulary = sorted(words)
+        if ids:  # numbered as they came
+            rank = np.argsort([ids[key] for key in sorted(ids)]).astype(np.int32)
+            joined["episode"] = rank[joined["episode"]]
         return Log(
-            joined["terminated"].astype(np.bool_, copy=False),
-            joined["truncated"].astype(np.bool_, copy=False),
-            None if columns.episode is None else _ranked(ids)[joined["episode"]],
+            joined["terminated"],
+            joined["truncated"],
+            None if columns.episode is None else joined["episode"],
             None if columns.time is None else joined["time"],
             (joined["here"], joined["there"]) if columns.next_observation else None,
             joined["dropped"] if rules.missing == "drop" else None,
@@ -219,61 +216,46 @@ class _Import:
             np.maximum.accumulate(list(ends.values())),
         )
 
-    def _names_of_text(self, names: Sequence[str]) -> list[str]:
-        action = self.columns.action
-        text = [name for name in action if is_text(self._types[name])]
-        if text and len(action) > 1:
-            raise HyqError(
-                f"column {text[0]!r} holds text: only a single action can be named by it"
-            )
-        return [name for name in text if name not in names]
-
-    def _read_control(
-        self,
-        table: Table,
-        batch: pa.RecordBatch,
-        found: dict[str, list[Array]],
-        ids: dict[Any, int],
-        words: set[str],
-    ) -> None:
+    def _control(
+        self, table: Table, batch: pa.RecordBatch, ids: dict[Any, int], words: set[str]
+    ) -> dict[str, Array]:
+        """Read a batch for the log; ids of episodes and names of actions are collected."""
         columns = self.columns
+        found: dict[str, Array] = {}
         for what, name in (("terminated", columns.terminated), ("truncated", columns.truncated)):
             none = np.zeros(len(batch), np.bool_)
-            found[what].append(none if name is None else truths(name, batch[name]))
+            found[what] = none if name is None else truths(name, batch[name])
         if columns.time is not None:
             time = times(columns.time, batch[columns.time])
-            small = time.dtype.kind == "i" and -(2**30) < time.min() <= time.max() < 2**30
-            found["time"].append(time.astype(np.int32) if small else time)
+            small = time.dtype.kind == "i" and ((time > -(2**30)) & (time < 2**30)).all()
+            found["time"] = time.astype(np.int32) if small else time
         if columns.episode is not None:
             coded = _hashable(columns.episode, batch[columns.episode]).dictionary_encode()
             scope = table.name if self._per_file else ""
             keys = [(scope, key) for key in coded.dictionary.to_pylist()]
             numbered = np.array([ids.setdefault(key, len(ids)) for key in keys], np.int32)
-            found["episode"].append(numbered[coded.indices.to_numpy()])
-        for name in self._names_of_text(()):
-            words.update(plain(batch[name]).unique().cast(pa.string()).to_pylist())
+            found["episode"] = numbered[coded.indices.to_numpy()]
+        if self._named_action is not None:
+            words.update(plain(batch[self._named_action]).unique().cast(pa.string()).to_pylist())
         if columns.next_observation:
             for what, parts in (
                 ("here", columns.observation),
                 ("there", columns.next_observation),
             ):
                 in_order = [name for key in sorted(parts) for name in parts[key]]
-                found[what].append(fingerprints(in_order, batch).astype(np.uint32))
+                found[what] = fingerprints(in_order, batch).astype(np.uint32)
+        return found
 
-    def _raise_missing(
-        self, table: Table, batch: pa.RecordBatch, gone: BoolArray, before: int
-    ) -> None:
-        row = int(gone.argmax())
-        name = next(n for n in batch.schema.names if missing(batch[n])[row])
-        raise HyqError(f"{table.name} row {before + row + 1:,}: column {name!r} {NO_VALUE}")
-
-    def _same(self, log: Log, one: IntArray, other: IntArray) -> BoolArray:
+    def _same(self, one: IntArray, other: IntArray) -> BoolArray:
         """Tell which of two rows have equal contents."""
         names = self.columns.data() + self.columns.control()
-        prints = np.zeros(len(log.terminated), np.uint64)
+        wanted = np.union1d(one, other)
+        prints = np.empty(len(wanted), np.uint64)
         for row, _, _, batch in self._rows(names):
-            prints[row : row + len(batch)] = fingerprints(names, batch)
-        return prints[one] == prints[other]
+            low, high = np.searchsorted(wanted, (row, row + len(batch)))
+            if low < high:
+                prints[low:high] = fingerprints(names, _taken(batch, wanted[low:high] - row))
+        return prints[np.searchsorted(wanted, one)] == prints[np.searchsorted(wanted, other)]
 
     def _check_continuity(self, plan: Plan) -> None:
         """Raise for a doubtful order of rows, where nothing else says what follows what."""
@@ -286,12 +268,10 @@ class _Import:
         for _, before, table, batch in self._rows(names):
             with located(table, before):
                 values = {name: numbers(name, batch[name]) for name in names}
-            flat = np.concatenate(
-                [values[name].reshape(len(batch), -1).astype(np.float32) for name in names], axis=1
-            )
-            parts.append(flat)
+            flat = [value.reshape(len(batch), -1) for value in values.values()]
+            parts.append(np.concatenate(flat, axis=1, dtype=np.float32, casting="unsafe"))
             rows += len(batch)
-            if rows * flat.shape[1] * 4 > TESTED_BYTES:
+            if rows * parts[-1].shape[1] * 4 > TESTED_BYTES:
                 break
         order = np.argsort(plan.slot[:rows], kind="stable")
         order = order[plan.slot[order] >= 0]
@@ -305,12 +285,12 @@ class _Import:
 
     def _filled(self, plan: Plan, draft: Path | None) -> tuple[Any, Any, Any]:
         """Read all rows and put each where it belongs."""
-        columns = self.columns
-        observations = int((plan.length + 1).sum())
+        columns, store = self.columns, _Store(draft)
         last = np.cumsum(plan.length + 1) - 1
+        observations = int(last[-1]) + 1
         keys = sorted(columns.observation)
         keyed = keys != [""]
-        stores: dict[str, Store] = {}
+        files = dict(zip(keys, observation_files(keys if keyed else None), strict=True))
         for row, before, table, whole in self._rows(columns.data()):
             slot = plan.slot[row : row + len(whole)].astype(np.int64)
             if len(slot) < len(whole):
@@ -318,70 +298,44 @@ class _Import:
             rows = np.flatnonzero(slot >= 0)
             if not len(rows):
                 continue
-            slot, batch = slot[rows], whole
-            if len(rows) < len(whole):
-                batch = whole.take(pa.array(rows))
+            slot = slot[rows]
             with located(table, before, rows):
-                values = self._values(batch)
+                values = self._values(_taken(whole, rows))
             episode = np.searchsorted(last, slot)
             acts = slot < last[episode]  # the last observation of an episode is not acted in
             ends = (slot == last[episode] - 1) & (
                 plan.terminated[episode] | bool(columns.next_observation)
             )
-            for place, key in enumerate(keys):
+            for key, file in files.items():
                 names = columns.observation[key]
-                seen = stacked(names, values, self._kind(names))
-                if key not in stores:
-                    file = observation_files(keys if keyed else None)[place]
-                    stores[key] = Store.of(draft, file, observations, seen)
-                store = stores[key]
-                store.put(slot, seen, table.name)
+                store.put(file, observations, slot, self._laid(names, values), table.name)
                 if ends.any():
                     after = columns.next_observation.get(key, names)
-                    end = stacked(after, {n: v[ends] for n, v in values.items()}, self._kind(names))
-                    store.put(slot[ends] + 1, end, table.name)
-            index = (slot - episode)[acts]
-            for name, part in (
-                ("action", self._action(values)),
-                ("reward", self._reward(values)),
-            ):
-                if f".{name}" not in stores:
-                    stores[f".{name}"] = Store.of(draft, name, observations - len(last), part)
-                stores[f".{name}"].put(index, part[acts], table.name)
-        laid = {key: stores[key].column() for key in keys}
-        return (
-            laid if keyed else laid[""],
-            stores[".action"].column(),
-            stores[".reward"].column(),
-        )
+                    end = self._laid(after, {name: v[ends] for name, v in values.items()})
+                    store.put(file, observations, slot[ends] + 1, end, table.name)
+            index, transitions = (slot - episode)[acts], observations - len(last)
+            for file, part in (("action", self._action(values)), ("reward", self._reward(values))):
+                store.put(file, transitions, index, part[acts], table.name)
+        seen = {key: store.column(file) for key, file in files.items()}
+        return seen if keyed else seen[""], store.column("action"), store.column("reward")
 
     def _values(self, batch: pa.RecordBatch) -> dict[str, Array]:
-        values: dict[str, Array] = {}
-        for name in batch.schema.names:
-            if self._vocabulary and name in self.columns.action:
-                values[name] = codes(name, batch[name], self._vocabulary[""])
-                continue
-            gone = missing(batch[name])
-            if gone.any():
-                raise BadRowError(int(gone.argmax()), f"column {name!r} {NO_VALUE}")
-            values[name] = numbers(name, batch[name])
-        return values
+        check_present(batch)
+        return {
+            name: codes(name, batch[name], self._vocabulary)
+            if name == self._named_action
+            else numbers(name, batch[name])
+            for name in batch.schema.names
+        }
 
-    def _kind(self, names: Sequence[str]) -> Any:
-        """Return the type that numbers are kept in; None as they are."""
-        if self._text and any(self._floats(name) for name in names):
-            return np.float32
-        return None
-
-    def _floats(self, name: str) -> bool:
-        kind = self._types[name]
-        while hasattr(kind, "value_type"):
-            kind = kind.value_type
-        return pa.types.is_floating(kind) or pa.types.is_decimal(kind)
+    def _laid(self, names: Sequence[str], values: Mapping[str, Array]) -> Array:
+        """Lay columns side by side; fractions that were written as text in single precision."""
+        fractions = any(values[name].dtype.kind == "f" for name in names)
+        return stacked(names, values, np.float32 if self._text and fractions else None)
 
     def _action(self, values: Mapping[str, Array]) -> Array:
         names = self.columns.action
-        action = stacked(names, values, self._kind(names))
+        action = self._laid(names, values)
         if action.dtype.kind == "f":
             return action
         if action.dtype == np.uint64 and len(action) and action.max() >= 2**63:
@@ -398,6 +352,50 @@ class _Import:
 
 def _check_room(rows: int) -> None:
     check_room(BYTES_A_ROW * rows, f"to sort {rows:,} rows", "import fewer files at a time")
+
+
+def _taken(batch: pa.RecordBatch, rows: IntArray) -> pa.RecordBatch:
+    return batch if len(rows) == len(batch) else batch.take(pa.array(rows))
+
+
+class _Store:
+    """Columns that are filled in any order: in memory, on disk, or as compressed images."""
+
+    def __init__(self, draft: Path | None) -> None:
+        self._draft = draft
+        self._columns: dict[str, Array | CompressedFrames] = {}
+        self._like: dict[str, Array] = {}
+
+    def put(self, name: str, length: int, slots: IntArray, rows: Array, file: str) -> None:
+        """Put rows of a file where they belong in a column of some length."""
+        if name not in self._columns:
+            self._columns[name], self._like[name] = self._room(name, length, rows), rows[:0]
+        column, shape = self._columns[name], self._like[name].shape[1:]
+        if rows.shape[1:] != shape:
+            raise HyqError(f"{file} has rows of shape {rows.shape[1:]} where others have {shape}")
+        if isinstance(column, CompressedFrames):
+            column.put(slots, rows)
+        else:
+            column[slots] = rows
+            release(column)
+
+    def column(self, name: str) -> Column:
+        """Return a whole column, once it is filled."""
+        column = self._columns[name]
+        if isinstance(column, CompressedFrames):
+            exported = column.export(np.arange(len(column._blobs)))
+            return PackedFrames(exported["blob"], exported["size"], self._like[name].shape[1:])
+        return column
+
+    def _room(self, name: str, length: int, rows: Array) -> Array | CompressedFrames:
+        shape = (length, *rows.shape[1:])
+        if is_image(shape[1:], rows.dtype):
+            return CompressedFrames(length, shape[1:], rows.dtype)
+        if self._draft is not None:
+            return np.lib.format.open_memmap(self._draft / f"{name}.npy", "w+", rows.dtype, shape)
+        size = length * rows[:1].nbytes
+        check_room(size, f"column {name!r}", "import the files with 'hyq data import' first")
+        return np.zeros(shape, rows.dtype)
 
 
 @contextmanager
@@ -434,16 +432,8 @@ def _one_schema(tables: Sequence[Table]) -> pa.Schema:
 
 
 def _hashable(name: str, column: pa.Array) -> pa.Array:
-    """Return ids of episodes as they can be told apart."""
+    """Return ids of episodes in a form that can be compared."""
     column = plain(column)
     if pa.types.is_nested(column.type) or pa.types.is_duration(column.type):
         raise HyqError(f"column {name!r} holds {column.type}, which is no id of an episode")
     return column
-
-
-def _ranked(ids: Mapping[tuple[str, Any], int]) -> IntArray:
-    """Return the place of each id among all, by the number it was first given."""
-    ordered = sorted(ids, key=lambda key: (key[0], key[1]))
-    rank = np.empty(len(ids), np.int32)
-    rank[[ids[key] for key in ordered]] = np.arange(len(ids), dtype=np.int32)
-    return rank

@@ -2,9 +2,10 @@
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from fnmatch import fnmatchcase
+from itertools import chain
 from typing import Any
 
 import pyarrow as pa
@@ -47,7 +48,7 @@ class Columns:
     time: str | None
     done_is_over: bool
     """Whether `terminated` says that the episode was over for any reason, as old `done` does."""
-    unused: tuple[str, ...]
+    unused: tuple[str, ...] = ()
 
     def data(self) -> list[str]:
         """Return the columns of what a transition is made of."""
@@ -63,29 +64,28 @@ class Columns:
 
     def encoded(self) -> dict[str, Any]:
         """Return it as JSON holds it."""
-        found = {name: value for name, value in asdict(self).items() if value}
-        found.pop("done_is_over", None)
+        found = {n: value for n, value in asdict(self).items() if value and n != "done_is_over"}
         plain: dict[str, Any] = json.loads(json.dumps(found))
         return plain
 
     def described(self) -> dict[str, str]:
         """Return what each column is taken for, in words."""
-        rows = {}
-        for what in ("observation", "next_observation"):
-            for key, names in getattr(self, what).items():
-                rows[f"{what} {key}".strip()] = _listed(names)
-        rows |= {"action": _listed(self.action), "reward": self.reward}
-        ended = "terminated (or truncated, where it is that too)"
-        for what, name in {
-            ended if self.done_is_over else "terminated": self.terminated,
+        rows: dict[str, str | None] = {
+            f"{what} {key}".strip(): _listed(names)
+            for what in ("observation", "next_observation")
+            for key, names in getattr(self, what).items()
+        }
+        besides = " (or truncated, where it is that too)" if self.done_is_over else ""
+        rows |= {
+            "action": _listed(self.action),
+            "reward": self.reward,
+            f"terminated{besides}": self.terminated,
             "truncated": self.truncated,
             "episode": self.episode,
             "time": self.time,
             "not used": _listed(self.unused),
-        }.items():
-            if name:
-                rows[what] = name
-        return rows
+        }
+        return {what: name for what, name in rows.items() if name}
 
 
 def find_columns(schema: pa.Schema, given: Mapping[str, Any]) -> Columns:
@@ -145,18 +145,8 @@ def find_columns(schema: pa.Schema, given: Mapping[str, Any]) -> Columns:
             f"{', '.join(names[:60])}: name what is missing, as in observation='x_*' or reward='r'"
         )
     assert reward is not None
-    columns = Columns(
-        observation,
-        action[""],
-        reward,
-        following,
-        terminated,
-        truncated,
-        episode,
-        time,
-        done_is_over,
-        (),
-    )
+    ends = terminated, truncated, episode, time
+    columns = Columns(observation, action[""], reward, following, *ends, done_is_over)
     used = columns.data() + columns.control()
     for name in used:
         holds = (schema.field(name).metadata or {}).get(UNUSABLE)
@@ -165,23 +155,20 @@ def find_columns(schema: pa.Schema, given: Mapping[str, Any]) -> Columns:
     twice = [name for name in used if used.count(name) > 1]
     if twice:
         raise HyqError(f"column {twice[0]!r} cannot be two things: name others")
-    object.__setattr__(columns, "unused", tuple(name for name in names if name not in used))
-    return columns
+    return replace(columns, unused=tuple(name for name in names if name not in used))
 
 
 def _family(what: str, names: Sequence[str], complaints: list[str]) -> dict[str, tuple[str, ...]]:
     """Find `obs`, or `obs_0, obs_1, ...`, or `state_x, state_y, ...`, or `obs.camera, ...`."""
-    others = [
-        p for role, p in NAMES.items() if role != what and role not in ("observation", "action")
-    ]
-    stem = re.compile(rf"(?P<stem>{NAMES[what]})(?P<rest>(?:[._/\[].+|\d+)?)")
+    part = r"(?:[._/\[].+|\d+)?"
+    others = {n: p for n, p in NAMES.items() if n not in (what, "observation", "action")}
+    if what == "observation":
+        others["next_observation"] = f"(?:{NAMES['next_observation']}){part}"
     families: dict[str, dict[str, str]] = {}
     for name in names:
         plain = name.strip().lower()
-        found = stem.fullmatch(plain)
-        if found and not any(re.fullmatch(pattern, plain) for pattern in others):
-            if what == "observation" and _is_next(plain):
-                continue
+        found = re.fullmatch(f"(?P<stem>{NAMES[what]}){part}", plain)
+        if found and not any(re.fullmatch(pattern, plain) for pattern in others.values()):
             families.setdefault(found["stem"], {})[name] = name.strip()[found.end("stem") :]
     if len(families) > 1:
         complaints.append(f"{what} could be {_either([next(iter(f)) for f in families.values()])}")
@@ -216,10 +203,6 @@ def _keyed(
     }
 
 
-def _is_next(name: str) -> bool:
-    return re.fullmatch(rf"(?:{NAMES['next_observation']})(?:[._/\[].+|\d+)?", name) is not None
-
-
 def _in_order(what: str, names: Sequence[str], complaints: list[str]) -> tuple[str, ...]:
     """Sort numbered columns; the numbers must have no gaps."""
     numbers = {name: int(re.findall(r"\d+", name)[-1]) for name in names}
@@ -234,22 +217,15 @@ def _in_order(what: str, names: Sequence[str], complaints: list[str]) -> tuple[s
 
 def _given(what: str, value: str | Sequence[str], names: Sequence[str]) -> list[str]:
     """Return the columns that the user named for something, in order."""
-    wanted = [
-        part
-        for one in ([value] if isinstance(value, str) else value)
-        for part in _split(one, names)
-    ]
     found: dict[str, None] = {}
-    for pattern in wanted:
+    wanted = [value] if isinstance(value, str) else value
+    parts = ([one] if one in names else map(str.strip, one.split(",")) for one in wanted)
+    for pattern in filter(None, chain.from_iterable(parts)):
         matching = [pattern] if pattern in names else [n for n in names if fnmatchcase(n, pattern)]
         if not matching:
             raise HyqError(f"no column {pattern!r} for {what}: there are {', '.join(names[:60])}")
         found.update(dict.fromkeys(matching))
     return list(found)
-
-
-def _split(text: str, names: Sequence[str]) -> Iterable[str]:
-    return [text] if text in names else [part.strip() for part in text.split(",") if part.strip()]
 
 
 def _by_key(what: str, names: Sequence[str]) -> dict[str, tuple[str, ...]]:

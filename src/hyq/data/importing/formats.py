@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from hyq.core.errors import HyqError
 from hyq.data.importing.arrays import hdf5, npz, of_arrays
-from hyq.data.importing.table import BATCH_BYTES, Table, flat_schema, natural, reading, rows_at_once
+from hyq.data.importing.table import BATCH_BYTES, Table, flat, natural, reading, rows_at_once
 
 LONGEST_LINE = 2**26
 """Bytes of a line of JSON beyond which it is taken for something else."""
@@ -110,7 +110,7 @@ def _csv(path: Path) -> Table:
     def read(wanted: Sequence[str]) -> Iterator[pa.RecordBatch]:
         yield from stream_of(column_types=kinds, include_columns=list(wanted))
 
-    return Table(str(path), flat_schema(pa.schema(kinds.items())), read, text=True)
+    return Table(str(path), flat(pa.schema(kinds.items()).empty_table()).schema, read, text=True)
 
 
 def _kinds_of_text(batches: Iterator[pa.RecordBatch]) -> dict[str, pa.DataType]:
@@ -138,9 +138,11 @@ def _parquet(path: Path) -> Table:
 
     def read(wanted: Sequence[str]) -> Iterator[pa.RecordBatch]:
         with pq.ParquetFile(path, buffer_size=2**20) as file:
-            yield from file.iter_batches(rows, columns=list(wanted))
+            for batch in file.iter_batches(rows, columns=list(wanted)):
+                yield from flat(pa.Table.from_batches([batch])).to_batches()
 
-    return Table(str(path), flat_schema(about.schema_arrow), read, about.metadata.num_rows)
+    schema = flat(about.schema_arrow.empty_table()).schema
+    return Table(str(path), schema, read, about.metadata.num_rows)
 
 
 def _json_lines(path: Path) -> Table:
@@ -150,12 +152,12 @@ def _json_lines(path: Path) -> Table:
             while piece := stream.read(BATCH_BYTES):
                 whole, newline, after = piece.rpartition(b"\n")
                 if newline:
-                    yield _parsed_json(rest + whole + newline)
+                    yield flat(_parsed_json(rest + whole + newline))
                 rest = after if newline else rest + piece
                 if len(rest) > LONGEST_LINE:
                     raise HyqError(f"{path} is not JSON lines: write one object a line")
         if rest.strip():
-            yield _parsed_json(rest)
+            yield flat(_parsed_json(rest))
 
     schema = pa.unify_schemas((part.schema for part in chunks()), promote_options="permissive")
 
@@ -168,7 +170,7 @@ def _json_lines(path: Path) -> Table:
             ]
             yield from pa.table(columns, names=kinds.names).cast(kinds).to_batches()
 
-    return Table(str(path), flat_schema(schema), read, text=True)
+    return Table(str(path), schema, read, text=True)
 
 
 def _parsed_json(lines: bytes) -> pa.Table:
@@ -198,32 +200,32 @@ def _of_frame(frame: Any) -> Table:
                 f"cannot import a {type(frame).__name__}: give files, a data frame, an Arrow "
                 "table, a Minari dataset or a dictionary of arrays"
             )
+        table = flat(table)
     at_once = rows_at_once(table.nbytes / max(len(table), 1))
 
     def read(wanted: Sequence[str]) -> Iterator[pa.RecordBatch]:
         yield from table.select(list(wanted)).to_batches(max_chunksize=at_once)
 
-    return Table("the table", flat_schema(table.schema), read, len(table))
+    return Table("the table", table.schema, read, len(table))
 
 
 def _with_constants(table: Table, constants: Mapping[str, str]) -> Table:
     """Add columns that a partitioned folder says in its names, such as `episode=3`."""
-    new = {name: value for name, value in constants.items() if name not in table.schema.names}
-    values = {name: int(v) if re.fullmatch(r"-?\d{1,18}", v) else v for name, v in new.items()}
-    schema = table.schema
-    for name, value in values.items():
-        schema = schema.append(pa.field(name, pa.scalar(value).type))
+    values = {
+        name: pa.scalar(int(value) if re.fullmatch(r"-?\d{1,18}", value) else value)
+        for name, value in constants.items()
+        if name not in table.schema.names
+    }
+    fields = [pa.field(name, value.type) for name, value in values.items()]
 
     def read(wanted: Sequence[str]) -> Iterator[pa.RecordBatch]:
         stored = [name for name in wanted if name not in values]
         for batch in table.read(stored or table.schema.names[:1]):
-            columns = [
-                pa.repeat(values[name], len(batch)) if name in values else batch[name]
-                for name in wanted
-            ]
-            yield pa.RecordBatch.from_arrays(columns, list(wanted))
+            new = [pa.repeat(value, len(batch)) for value in values.values()]
+            names = [*batch.schema.names, *values]
+            yield pa.RecordBatch.from_arrays([*batch.columns, *new], names)
 
-    return replace(table, schema=schema, read=read) if values else table
+    return replace(table, schema=pa.schema([*table.schema, *fields]), read=read)
 
 
 FORMATS: dict[str, Callable[[Path], Table]] = {

@@ -1,12 +1,13 @@
 """From rows in any order to whole episodes: what is wrong is found, and mended by a named rule."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
 
 from hyq.core.errors import HyqError
+from hyq.core.settings import check_choices
 from hyq.core.types import Array, BoolArray, FloatArray, IntArray
 
 GAP = 1.5
@@ -37,6 +38,9 @@ class Rules:
     """Rows with a value missing."""
     order: Literal["check", "as-is"] = "check"
     """Whether rows that say neither episode nor time are tested for following one another."""
+
+    def __post_init__(self) -> None:
+        check_choices(self)
 
 
 @dataclass(frozen=True)
@@ -101,23 +105,16 @@ class Arrangement:
 
     def plan(self, same: Callable[[IntArray, IntArray], BoolArray]) -> Plan:
         """Arrange the rows; `same` tells which of two rows are copies."""
-        log, rules = self._log, self._rules
         self._sort()
         self._drop_copies(same)
-        terminated, truncated = self._taken(log.terminated), self._taken(log.truncated)
-        terminated, truncated = self._one_end(terminated, truncated)
-        over = terminated | truncated
-        start = self._starts(over)
-        cut = np.zeros_like(start)
-        cut[1:] = ~start[1:] & over[:-1]
-        bad = start.copy()  # episodes to drop are named by any of their rows
-        bad[:] = False
-        self._mend("rows after the end of their episode", cut, rules.after_end, start, bad)
-        for what, found, rule in self._breaks(start | cut):
-            self._mend(what, found, rule, start, bad)
-            if rule != "ignore":
-                cut |= found
-        return self._laid_out(start, cut, terminated, over, bad)
+        terminated, over = self._ends()
+        self._start = self._starts(over)
+        self._cut, self._bad = np.zeros_like(over), np.zeros_like(over)
+        """Rows before which episodes are split, and rows of episodes that are dropped."""
+        after_end = np.append(False, ~self._start[1:] & over[:-1])
+        self._split("rows after the end of their episode", after_end, self._rules.after_end)
+        self._split_at_breaks()
+        return self._laid_out(terminated, over)
 
     def _taken(self, column: Any) -> Any:
         return column if self._order is None else column[self._order]
@@ -125,184 +122,147 @@ class Arrangement:
     def _where(self, index: int) -> str:
         return self._log.where(index if self._order is None else int(self._order[index]))
 
-    def _found(self, what: str, rows: BoolArray, done: str) -> None:
-        self._findings.append(Finding(what, int(rows.sum()), self._where(int(rows.argmax())), done))
-
-    def _raise(self, what: str, rows: BoolArray, remedy: str) -> None:
-        raise HyqError(
-            f"{int(rows.sum()):,} {what}, first in {self._where(int(rows.argmax()))}: {remedy}"
-        )
+    def _note(
+        self, what: str, rows: BoolArray, done: str, rule: str | None = None, remedy: str = ""
+    ) -> None:
+        """Say what was wrong with rows and what was done about it, or raise if that is the rule."""
+        if not rows.any():
+            return
+        count, where = int(rows.sum()), self._where(int(rows.argmax()))
+        if rule == "raise":
+            raise HyqError(f"{count:,} {what}, first in {where}: {remedy}")
+        self._findings.append(Finding(what, count, where, done))
 
     def _sort(self) -> None:
         log = self._log
-        kept = (
-            None if log.dropped is None or not log.dropped.any() else np.flatnonzero(~log.dropped)
-        )
-        keys = [column for column in (log.time, log.episode) if column is not None]
+        if log.dropped is not None and log.dropped.any():
+            self._note("rows with a value missing", log.dropped, "dropped (missing='drop')")
+            self._order = np.flatnonzero(~log.dropped)
         if log.episode is None:  # time starts again in every episode, so rows stay where they are
-            keys = []
-        if kept is not None:
-            keys = [key[kept] for key in keys]
-        self._order = kept
-        if keys and not _ascending(keys):
+            return
+        keys = [self._taken(key) for key in (log.time, log.episode) if key is not None]
+        if not _ascending(keys):
             order = np.lexsort(keys)
-            self._order = order if kept is None else kept[order]
-        if kept is not None:
-            assert log.dropped is not None
-            self._findings.append(
-                Finding(
-                    "rows with a value missing",
-                    int(log.dropped.sum()),
-                    log.where(int(log.dropped.argmax())),
-                    "dropped (missing='drop')",
-                )
-            )
+            self._order = order if self._order is None else self._order[order]
 
     def _drop_copies(self, same: Callable[[IntArray, IntArray], BoolArray]) -> None:
         log, rule = self._log, self._rules.duplicates
         if log.episode is None or log.time is None:
             return
         episode, time = self._taken(log.episode), self._taken(log.time)
-        again = np.zeros(len(time), np.bool_)
-        again[1:] = (episode[1:] == episode[:-1]) & (time[1:] == time[:-1])
+        again = np.append(False, (episode[1:] == episode[:-1]) & (time[1:] == time[:-1]))
         if not again.any():
             return
         order = np.arange(len(log.time)) if self._order is None else self._order
         what = "rows have the episode and time of another"
-        if rule == "raise":
-            self._raise(what, again, "remove them, or take duplicates='drop'")
         if rule == "drop":
             second = np.flatnonzero(again)
-            differ = ~same(order[second - 1], order[second])
-            if differ.any():
-                other = np.zeros_like(again)
-                other[second[differ]] = True
-                one = self._where(int(other.argmax()) - 1)
-                self._raise(
-                    f"{what} and other contents",
-                    other,
-                    f"it contradicts {one}. Give each file's episodes ids of their own with "
-                    "episodes_per_file, or keep the first of each with duplicates='first'",
-                )
-        self._found(what, again, f"dropped (duplicates='{rule}')")
+            other = _marked(len(again), second[~same(order[second - 1], order[second])])
+            one = self._where(int(other.argmax()) - 1)
+            remedy = (
+                f"it contradicts {one}. Give each file's episodes ids of their own with "
+                "episodes_per_file, or keep the first of each with duplicates='first'"
+            )
+            self._note(f"{what} and other contents", other, "", "raise", remedy)
+        remedy = "remove them, or take duplicates='drop'"
+        self._note(what, again, f"dropped (duplicates='{rule}')", rule, remedy)
         self._order = order[~again]
 
-    def _one_end(self, terminated: BoolArray, truncated: BoolArray) -> tuple[BoolArray, BoolArray]:
+    def _ends(self) -> tuple[BoolArray, BoolArray]:
+        """Tell which rows terminated an episode, and which ended one in either way."""
+        terminated, truncated = self._taken(self._log.terminated), self._taken(self._log.truncated)
         both = terminated & truncated
-        if not both.any():
-            return terminated, truncated
         rule = self._rules.both_ends or ("truncated" if self._done_is_over else "terminated")
-        what = "rows are both terminated and truncated"
-        if rule == "raise":
-            self._raise(what, both, "correct them, or say what they are with both_ends")
-        self._found(what, both, f"taken as {rule} (both_ends='{rule}')")
-        if rule == "truncated":
-            return terminated & ~both, truncated
-        return terminated, truncated & ~both
+        self._note(
+            "rows are both terminated and truncated",
+            both,
+            f"taken as {rule} (both_ends='{rule}')",
+            rule,
+            "correct them, or say what they are with both_ends",
+        )
+        over = terminated | truncated
+        return (terminated & ~both if rule == "truncated" else terminated), over
 
     def _starts(self, over: BoolArray) -> BoolArray:
         """Tell which rows begin an episode, as far as the columns say so."""
         log = self._log
-        start = np.zeros(len(over), np.bool_)
-        start[:1] = True
         if log.episode is not None:
             episode = self._taken(log.episode)
-            start[1:] |= episode[1:] != episode[:-1]
-            return start
-        start[1:] |= over[:-1]
+            return np.append(True, episode[1:] != episode[:-1])
+        start = np.append(True, over[:-1])
         firsts = log.ends[:-1]
-        start[firsts if self._order is None else np.searchsorted(self._order, firsts)] |= True
+        start[firsts if self._order is None else np.searchsorted(self._order, firsts)] = True
         if log.time is not None:
             time = self._taken(log.time)
             start[1:] |= time[1:] <= time[:-1]
         return start
 
-    def _breaks(self, start: BoolArray) -> Sequence[tuple[str, BoolArray, str]]:
-        """Find steps that are no steps: what to call them, where, and the rule for them."""
-        log, rules, found = self._log, self._rules, []
-        inner, gap = ~start[1:], np.zeros_like(start)
+    def _split_at_breaks(self) -> None:
+        """Find steps that are no steps."""
+        log, jumps = self._log, self._rules.jumps
+        inner = ~(self._start | self._cut)[1:]
+        gap, jump = np.zeros_like(self._start), np.zeros_like(self._start)
         if log.time is not None:
             step = np.diff(self._taken(log.time))
             self._step = _usual(step, inner)
             gap[1:] = inner & (step > GAP * self._step)
-            found.append(("gaps in time", gap, rules.gaps, "'ignore' if time only gives the order"))
         if log.continues is not None:
             here, there = (self._taken(one) for one in log.continues)
-            jump = np.zeros_like(start)
             jump[1:] = inner & ~gap[1:] & (there[:-1] != here[1:])
-            known = log.time is not None or log.episode is not None
-            remedy = "'split' if rows need not follow one another"
-            found.append(("rows do not continue the row before them", jump, rules.jumps, remedy))
-            if not known and rules.jumps is None and jump.sum() > (1 - DOUBTFUL) * inner.sum():
-                found[-1] = (*found[-1][:2], "split", "")  # transitions in any order
-        sure = []
-        for what, rows, rule, remedy in found:
-            if rule is None and rows.sum() > DOUBTFUL * max(int(inner.sum()), 5):
-                name = what.split()[0] if what.startswith("gaps") else "jumps"
-                self._raise(
-                    what,
-                    rows,
-                    f"these are too many to be mistakes, say what they are with {name}={remedy}",
-                )
-            sure.append((what, rows, rule or "split"))
-        return sure
+            unknown = log.time is None and log.episode is None
+            if jumps is None and unknown and jump.sum() > (1 - DOUBTFUL) * inner.sum():
+                jumps = "split"  # transitions in any order
+        gaps, most = self._rules.gaps, DOUBTFUL * max(int(inner.sum()), 5)
+        for what, rows, rule, meaning in (
+            ("gaps in time", gap, gaps, "gaps='ignore' if time only gives the order"),
+            (
+                "rows do not continue the row before them",
+                jump,
+                jumps,
+                "jumps='split' if rows need not follow one another",
+            ),
+        ):
+            if rule is None and rows.sum() > most:
+                remedy = f"these are too many to be mistakes, say what they are with {meaning}"
+                self._note(what, rows, "", "raise", remedy)
+            self._split(what, rows, rule or "split")
 
-    def _mend(
-        self, what: str, rows: BoolArray, rule: str, start: BoolArray, bad: BoolArray
-    ) -> None:
-        if not rows.any() or rule == "ignore":
+    def _split(self, what: str, rows: BoolArray, rule: str) -> None:
+        """Split episodes before some rows, or drop them."""
+        if rule == "ignore":
             return
-        if rule == "raise":
-            self._raise(what, rows, "correct them, or let episodes be split there")
-        if rule == "drop":
-            group = np.cumsum(start) - 1
-            whole = np.zeros(int(group[-1]) + 1, np.bool_)
-            whole[group[rows]] = True
-            bad |= whole[group]
         done = "episodes split there" if rule == "split" else "their episodes dropped"
-        self._found(what, rows, done)
+        self._note(what, rows, done, rule, "correct them, or let episodes be split there")
+        self._cut |= rows
+        if rule == "drop":
+            episode = np.cumsum(self._start)
+            self._bad |= np.isin(episode, episode[rows])
 
-    def _laid_out(
-        self,
-        start: BoolArray,
-        cut: BoolArray,
-        terminated: BoolArray,
-        over: BoolArray,
-        bad: BoolArray,
-    ) -> Plan:
-        rules = self._rules
-        first = np.flatnonzero(start | cut)
+    def _laid_out(self, terminated: BoolArray, over: BoolArray) -> Plan:
+        start = self._start
+        first = np.flatnonzero(start | self._cut)
         rows = np.diff(first, append=len(start))
         last = first + rows - 1
-        ended, kept = terminated[last], ~bad[first]
-        is_last = np.zeros_like(start)  # of an episode that just stops, rather than being split
-        is_last[last] = True
-        is_last[:-1] &= start[1:]
-        is_open = is_last & ~over & ~bad
-        if is_open.any():
-            what, rule = "episodes stop without an end", rules.open_ends
-            if rule == "raise" or (rule is None and not over.any()):
-                self._raise(
-                    what,
-                    is_open,
-                    "name the column that says how they end, or say it with open_ends "
-                    "('truncate', 'terminate' or 'drop')",
-                )
-            rule = rule or "truncate"
-            self._found(what, is_open, f"open_ends='{rule}'")
-            if rule == "terminate":
-                ended |= is_open[last]
-            if rule == "drop":
-                kept &= ~is_open[last]
+        ended, kept = terminated[last], ~self._bad[first]
+        # Where an episode just stops, rather than being split.
+        is_open = np.append(start[1:], True) & ~over & ~self._bad
+        rule = self._rules.open_ends or ("truncate" if over.any() else "raise")
+        self._note(
+            "episodes stop without an end",
+            is_open,
+            f"open_ends='{rule}'",
+            rule,
+            "name the column that says how they end, or say it with open_ends ('truncate', "
+            "'terminate' or 'drop')",
+        )
+        if rule == "terminate":
+            ended |= is_open[last]
+        if rule == "drop":
+            kept &= ~is_open[last]
         # Where it is not known what a truncated episode led to, its last row only shows that.
         length = rows - (~ended & (not self._with_next))
-        alone = kept & (length == 0)
-        if alone.any():
-            lonely = np.zeros_like(start)
-            lonely[first[alone]] = True
-            self._found(
-                "rows are followed by none and do not say where they led", lonely, "dropped"
-            )
+        lonely = _marked(len(start), first[kept & (length == 0)])
+        self._note("rows are followed by none and do not say where they led", lonely, "dropped")
         kept &= length > 0
         if not kept.any():
             raise HyqError("no transition is left: every row was dropped or leads nowhere")
@@ -310,7 +270,7 @@ class Arrangement:
             self._slots(first, rows, kept, length),
             length[kept],
             ended[kept],
-            self._timesteps(start, first)[kept],
+            self._timesteps(first)[kept],
             self._findings,
         )
 
@@ -331,10 +291,10 @@ class Arrangement:
         placed[self._order] = slot
         return placed
 
-    def _timesteps(self, start: BoolArray, first: IntArray) -> IntArray:
+    def _timesteps(self, first: IntArray) -> IntArray:
         """Return at which step of its episode each piece begins."""
-        group = np.cumsum(start[first]) - 1
-        begins = np.flatnonzero(start)
+        begins = np.flatnonzero(self._start)
+        group = np.cumsum(self._start[first]) - 1
         if self._log.time is None:
             return first - begins[group]
         time = self._taken(self._log.time)
@@ -342,12 +302,17 @@ class Arrangement:
         values, counts = np.unique(base, return_counts=True)
         common = values[counts.argmax()]
         if counts.max() > len(base) / 2 and common == values[0]:
-            late = np.zeros_like(start)
-            late[begins[base > common]] = True
-            if late.any():
-                self._found("episodes begin late", late, "kept, with the time they begin at")
+            late = _marked(len(time), begins[base > common])
+            self._note("episodes begin late", late, "kept, with the time they begin at")
             base = np.full_like(base, common)
         return np.rint((time[first] - base[group]) / self._step).astype(np.int64)
+
+
+def _marked(count: int, rows: IntArray) -> BoolArray:
+    """Return truth values that are true for some rows."""
+    marked = np.zeros(count, np.bool_)
+    marked[rows] = True
+    return marked
 
 
 def _ascending(keys: Sequence[Array]) -> bool:
@@ -398,8 +363,3 @@ def doubt(rows: FloatArray, start: BoolArray) -> str | None:
         if again.any():
             return f"{again.sum():,} rows look like the first of an episode, but follow no end"
     return None
-
-
-def described(findings: Sequence[Finding]) -> list[dict[str, Any]]:
-    """Return findings as JSON holds them."""
-    return [asdict(one) for one in findings]

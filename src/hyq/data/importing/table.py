@@ -1,6 +1,5 @@
 """A table that is read as a stream of Arrow record batches, whatever holds it."""
 
-import itertools
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -27,9 +26,9 @@ class Table:
     name: str
     """The file, for messages."""
     schema: pa.Schema
-    """Fields of structs have names of their own, joined by dots."""
+    """Without structs: their fields have names of their own, joined by dots."""
     read: Read
-    """Read some columns."""
+    """Read some columns, and others where that is as easy."""
     rows: int = 0
     """How many there are, where that is known before they are read."""
     text: bool = False
@@ -38,15 +37,10 @@ class Table:
     """What the file says about its origin."""
 
     def batches(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Go through some columns, with plain types."""
-        tops = list(dict.fromkeys(self._top(name) for name in names))
+        """Go through some columns."""
         with reading(self.name):
-            for batch in self.read(tops):
-                yield flat(batch).select(list(names))
-
-    def _top(self, name: str) -> str:
-        """Return the column of the file that holds a column."""
-        return (self.schema.field(name).metadata or {}).get(b"top", name.encode()).decode()
+            for batch in self.read(names):
+                yield batch.select(list(names))
 
 
 @contextmanager
@@ -62,36 +56,15 @@ def reading(name: str) -> Iterator[None]:
         raise HyqError(f"cannot read {name}: {in_one_line(error)[:300]}") from error
 
 
-def flat_schema(schema: pa.Schema) -> pa.Schema:
-    """Name the fields of structs by their path; each remembers the column that it is part of."""
-    repeated = [name for name in schema.names if schema.names.count(name) > 1]
-    if repeated:
-        raise HyqError(f"there are several columns {repeated[0]!r}: give each its own name")
-    parts = [(one, one.name) for one in schema]
-    while any(pa.types.is_struct(one.type) for one, _ in parts):
-        parts = list(
-            itertools.chain.from_iterable(
-                [(inner, top) for inner in one.flatten()]
-                if pa.types.is_struct(one.type)
-                else [(one, top)]
-                for one, top in parts
-            )
-        )
-    return pa.schema([one.with_metadata({"top": top}) for one, top in parts])
-
-
-def flat(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Take structs apart, as `flat_schema` names their fields."""
-    while any(pa.types.is_struct(kind) for kind in batch.schema.types):
-        whole = pa.Table.from_batches([batch]).flatten().combine_chunks()
-        batch = pa.RecordBatch.from_arrays(
-            [
-                column.chunk(0) if column.num_chunks else pa.array([], column.type)
-                for column in whole.columns
-            ],
-            whole.schema.names,
-        )
-    return batch
+def flat(table: pa.Table) -> pa.Table:
+    """Take structs apart: their fields become columns, named by their path."""
+    while any(map(pa.types.is_struct, table.schema.types)):
+        table = table.flatten()
+    names = table.schema.names
+    if len(set(names)) < len(names):
+        repeated = next(name for name in names if names.count(name) > 1)
+        raise HyqError(f"there are several columns {repeated!r}: give each its own name")
+    return table
 
 
 def rows_at_once(row_bytes: float) -> int:

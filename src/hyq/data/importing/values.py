@@ -1,7 +1,7 @@
 """Columns of Arrow as NumPy arrays with one row for each, of types that data can have."""
 
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from io import BytesIO
 from typing import Any
 
@@ -25,26 +25,47 @@ class BadRowError(HyqError):
         self.row = row
 
 
+def check_rows(bad: BoolArray, complaint: Callable[[int], str]) -> None:
+    """Raise for the first bad row, if there is one, with what is wrong with it."""
+    if bad.any():
+        row = int(bad.argmax())
+        raise BadRowError(row, complaint(row))
+
+
 def is_text(kind: pa.DataType) -> bool:
     """Tell whether a column holds text, which can name actions and episodes."""
     return pa.types.is_string(kind) or pa.types.is_large_string(kind) or kind == pa.string_view()
 
 
-def plain(column: pa.Array) -> pa.Array:
-    """Spell out what is stored by reference, or in a type that NumPy has not."""
-    kind = column.type
-    if pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind):
-        return plain(column.cast(kind.value_type))
-    elif pa.types.is_decimal(kind):
-        column = column.cast(pa.float64())
-    return column
-
-
 def plain_type(kind: pa.DataType) -> pa.DataType:
-    """Return the type that `plain` makes of a type."""
+    """Return the type of what is stored by reference, or one that NumPy has."""
     if pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind):
         return plain_type(kind.value_type)
     return pa.float64() if pa.types.is_decimal(kind) else kind
+
+
+def plain(column: pa.Array) -> pa.Array:
+    """Spell out what is stored by reference, or in a type that NumPy has not."""
+    kind = plain_type(column.type)
+    return column if kind == column.type else column.cast(kind)
+
+
+def check_present(batch: pa.RecordBatch) -> None:
+    """Raise for the first row that lacks a value."""
+
+    def complaint(row: int) -> str:
+        name = next(name for name in batch.schema.names if missing(batch[name])[row])
+        return (
+            f"column {name!r} has no finite value; correct it, or leave such rows out with "
+            "missing='drop'"
+        )
+
+    check_rows(without_value(batch), complaint)
+
+
+def without_value(batch: pa.RecordBatch) -> BoolArray:
+    """Tell which rows lack a value in any column."""
+    return np.logical_or.reduce([missing(column) for column in batch.columns])
 
 
 def missing(column: pa.Array) -> BoolArray:
@@ -72,9 +93,7 @@ def numbers(name: str, column: pa.Array) -> Array:
     """
     column = plain(column)
     kind = column.type
-    if column.null_count:
-        row = int(np.asarray(column.is_null()).argmax())
-        raise BadRowError(row, f"column {name!r} has no value")
+    check_rows(np.asarray(column.is_null()), lambda row: f"column {name!r} has no value")
     if isinstance(kind, pa.FixedShapeTensorType):
         return column.to_numpy_ndarray()
     if pa.types.is_boolean(kind) or pa.types.is_integer(kind) or pa.types.is_floating(kind):
@@ -82,20 +101,18 @@ def numbers(name: str, column: pa.Array) -> Array:
     if _is_list(kind):
         inner = numbers(name, column.flatten())
         sizes = np.asarray(pc.list_value_length(column))
-        if len(sizes) and (sizes != sizes[0]).any():
-            row = int((sizes != sizes[0]).argmax())
-            raise BadRowError(
-                row, f"column {name!r} has {sizes[row]} entries where others have {sizes[0]}"
-            )
+        check_rows(
+            sizes != sizes[:1],
+            lambda row: f"column {name!r} has {sizes[row]} entries where others have {sizes[0]}",
+        )
         return inner.reshape(len(column), int(sizes[0]) if len(sizes) else 0, *inner.shape[1:])
     if _is_bytes(kind):
         return _images(name, column.to_pylist())
     if is_text(kind) and len(column):
         bad = ~np.asarray(pc.match_substring_regex(column, _NUMBER))
         if not bad.all():  # one value makes text of a whole column
-            row = int(bad.argmax())
-            raise BadRowError(
-                row, f"column {name!r} holds {str(column[row])!r}, which is no number"
+            check_rows(
+                bad, lambda row: f"column {name!r} holds {str(column[row])!r}, which is no number"
             )
     raise HyqError(f"column {name!r} holds {kind}: give plain numbers")
 
@@ -106,9 +123,7 @@ _NUMBER = r"^\s*[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?\s*$"
 def codes(name: str, column: pa.Array, vocabulary: Sequence[str]) -> Array:
     """Number text by its place in a sorted vocabulary."""
     found = pc.index_in(plain(column).cast(pa.string()), pa.array(vocabulary, pa.string()))
-    if found.null_count:
-        row = int(np.asarray(found.is_null()).argmax())
-        raise BadRowError(row, f"column {name!r} has no value")
+    check_rows(np.asarray(found.is_null()), lambda row: f"column {name!r} has no value")
     return found.to_numpy().astype(np.int64)
 
 
@@ -128,9 +143,7 @@ def truths(name: str, column: pa.Array) -> BoolArray:
                 raise HyqError(f"column {name!r} has {values.shape[1]} values a row: one is needed")
             values = values[:, 0]
         found, bad = values != 0, (values != 0) & (values != 1)
-    if bad.any():
-        row = int(bad.argmax())
-        raise BadRowError(row, f"column {name!r} holds {column[row]}, which is neither yes nor no")
+    check_rows(bad, lambda row: f"column {name!r} holds {column[row]}, which is neither yes nor no")
     return found
 
 
@@ -146,10 +159,9 @@ def times(name: str, column: pa.Array) -> Array:
     found = numbers(name, column)
     if found.ndim > 1 or found.dtype.kind == "b":
         raise HyqError(f"column {name!r} holds {kind}, which is no time: name the right one")
-    if found.dtype == np.uint64 and len(found) and found.max() >= 2**63:
-        raise BadRowError(int(found.argmax()), f"column {name!r} is beyond the times there are")
-    if not np.isfinite(found).all():
-        raise BadRowError(int((~np.isfinite(found)).argmax()), f"column {name!r} is not finite")
+    if found.dtype == np.uint64:
+        check_rows(found >= 2**63, lambda row: f"column {name!r} is beyond the times there are")
+    check_rows(~np.isfinite(found), lambda row: f"column {name!r} is not finite")
     return found.astype(np.float64 if found.dtype.kind == "f" else np.int64, copy=False)
 
 
@@ -160,12 +172,8 @@ def fingerprints(names: Sequence[str], batch: pa.RecordBatch) -> Array:
     for name in names:
         column = plain(batch[name])
         if is_text(column.type) or _is_bytes(column.type):
-            values = np.array(
-                [
-                    [zlib.crc32(one if isinstance(one, bytes) else one.encode())]
-                    for one in column.to_pylist()
-                ]
-            )
+            texts = (one if isinstance(one, bytes) else one.encode() for one in column.to_pylist())
+            values = np.array([[zlib.crc32(text)] for text in texts])
         else:
             values = numbers(name, column)
             values = values.reshape(len(values), -1)
@@ -184,28 +192,14 @@ def fingerprints(names: Sequence[str], batch: pa.RecordBatch) -> Array:
 def stacked(names: Sequence[str], columns: Mapping[str, Array], dtype: Any = None) -> Array:
     """Lay columns side by side: one stays as it is, several become a vector a row."""
     parts = [columns[name] for name in names]
-    if len(parts) == 1 and (parts[0].ndim > 1 or names[0] == _bare(names[0])):
-        return parts[0] if dtype is None else parts[0].astype(dtype, copy=False)
+    if dtype is None:  # of floats the widest, whatever integers are beside them
+        kinds = [part.dtype for part in parts]
+        dtype = np.result_type(*([kind for kind in kinds if kind.kind == "f"] or kinds))
+    # `obs_0` alone is a vector of one entry.
+    if len(parts) == 1 and (parts[0].ndim > 1 or names[0][-1] not in "0123456789]"):
+        return parts[0].astype(dtype, copy=False)
     flat = [part.reshape(len(part), -1) for part in parts]
-    if dtype is None:
-        dtype = common([part.dtype for part in parts])
-    whole = np.empty((len(parts[0]), sum(part.shape[1] for part in flat)), dtype)
-    at = 0
-    for part in flat:
-        whole[:, at : at + part.shape[1]] = part
-        at += part.shape[1]
-    return whole
-
-
-def _bare(name: str) -> str:
-    """Return a name without a number at its end: `obs_0` alone is a vector of one entry."""
-    return name.rstrip("0123456789]")
-
-
-def common(dtypes: Sequence[Any]) -> np.dtype[Any]:
-    """Return the type that holds all: of floats the widest, whatever integers are beside them."""
-    floats = [dtype for dtype in dtypes if np.dtype(dtype).kind == "f"]
-    return np.result_type(*(floats or dtypes))
+    return np.concatenate(flat, axis=1, dtype=dtype, casting="unsafe")
 
 
 def _is_list(kind: pa.DataType) -> bool:

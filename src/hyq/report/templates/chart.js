@@ -1,7 +1,7 @@
 "use strict";
-const T = 20, B = 40, L = 56, ROW = 13, STRETCHED = 0.45, INSIDE = 0.75;
+const T = 20, B = 40, L = 56, ROW = 13, INSIDE = 0.75;
 const MARKS = { o: "M-3 0a3 3 0 1 0 6 0a3 3 0 1 0-6 0", s: "M-3-3h6v6h-6z", x: "M-3-3l6 6M3-3l-6 6" };
-const hidden = {}; // by chart and label, kept when the page asks for itself again
+const hidden = {}; // by chart and label, kept when the page loads itself again
 const pen = document.createElement("canvas").getContext("2d");
 pen.font = "600 11px system-ui, sans-serif";
 const tip = document.getElementById("tip");
@@ -62,13 +62,9 @@ function vertical(panel, series) {
     const log = v => Math.log10(v), pad = 0.04 * (log(high) - log(low) || 1);
     return { share: v => (log(v) - log(low) + pad) / (log(high) - log(low) + 2 * pad || 1), at: powers(low, high) };
   }
-  if (low === high) [low, high] = [low - 1, high + 1];
-  const pad = 0.04 * (high - low), knee = panel.knee !== null && panel.knee < high && panel.knee > low ? panel.knee : null;
-  if (knee === null) return { share: v => (v - low + pad) / (high - low + 2 * pad), at: ticks(low, high) };
-  const bottom = low - 0.1 * (knee - low), top = high + pad;
-  const share = v => v <= knee ? STRETCHED * (v - bottom) / (knee - bottom) : STRETCHED + (1 - STRETCHED) * (v - knee) / (top - knee);
-  const at = [...ticks(low, knee, 3).filter(v => v >= bottom && v < knee), ...ticks(knee, high).filter(v => v > knee && v <= top && share(v) - STRETCHED > 0.05)];
-  return { share, at, knee };
+  if (low === high) { const around = Math.max(1, Math.abs(low) / 20); [low, high] = [low - around, high + around]; }
+  const pad = 0.04 * (high - low);
+  return { share: v => (v - low + pad) / (high - low + 2 * pad), at: ticks(low, high) };
 }
 
 const wrapped = (text, width) => text.split(" ").reduce((lines, word) => {
@@ -102,10 +98,6 @@ function draw(holder, panel, series, everything) {
   svg.setAttribute("height", H);
   const px = v => L + (W - L - right) * x.share(v), py = v => T + (H - T - B) * (1 - y.share(v)), edge = W - right;
   const line = (xs, ys) => xs.map((v, i) => `${i ? "L" : "M"}${px(v).toFixed(1)} ${py(ys[i]).toFixed(1)}`).join("");
-  if (y.knee !== undefined && y.knee !== null) {
-    node("rect", { x: L, y: py(y.knee), width: edge - L, height: H - B - py(y.knee), class: "stretched" }, svg);
-    node("text", { x: edge - 4, y: py(y.knee) - 4, "text-anchor": "end", class: "faint" }, svg, "axis stretched below");
-  }
   for (const v of y.at) {
     node("line", { x1: L, x2: edge, y1: py(v), y2: py(v), class: "grid" }, svg);
     node("text", { x: L - 6, y: py(v) + 4, "text-anchor": "end", class: "tick" }, svg, tick(v));
@@ -231,8 +223,8 @@ const every = Number(document.body.dataset.refresh);
 if (every) setInterval(async () => {
   if (document.hidden) return;
   try {
-    const answer = await fetch(location.href, { cache: "no-store" });
-    const fresh = new DOMParser().parseFromString(await answer.text(), "text/html").querySelector("main");
+    const reply = await fetch(location.href, { cache: "no-store" });
+    const fresh = new DOMParser().parseFromString(await reply.text(), "text/html").querySelector("main");
     const open = new Set([...document.querySelectorAll("details[open] > summary")].map(one => one.textContent));
     document.querySelector("main").replaceWith(fresh);
     for (const one of document.querySelectorAll("summary")) one.parentElement.open = open.has(one.textContent);

@@ -1,31 +1,37 @@
 """Does a check rank the lock's datasets as Hy-Q's sample complexity does?
 
+    python benchmarks/lock_coverage.py [--quick] [--out lock.jsonl]
+
 Three datasets of the same size: the paper's trajectory and occupancy data, which cover the optimal
 policy in different ways, and episodes of uniformly random actions, which do not. Each is checked
 against the optimal policy, and V-type Hy-Q is run on it until it solves the lock or gives up.
+results/theory has what it found.
 """
 
+import argparse
+import json
+import os
+import sys
 import tempfile
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
 
 from hyq.core.seeding import Streams
 from hyq.core.types import Array, Transitions
 from hyq.coverage.check import check_all
-from hyq.coverage.steps import play_in
+from hyq.coverage.policy import play_in
 from hyq.data.dataset import Dataset
-from hyq.envs.combination_lock import LATENTS, CombinationLockVector, LockSpec
-from hyq.experts.lock import lock_provenance
-from hyq.fqi.block import BlockFunction
+from hyq.envs.combination_lock import CombinationLockVector, LockSpec
+from hyq.experts.lock import lock_provenance, optimal_policy
 from hyq.fqi.classes import GreedyPolicy
 from hyq.fqi.rollout import lockstep
 from hyq.runs import lock
 from hyq.runs.lock_spec import LockRun
-from hyq.runs.records import Records
 
 DATA = ("trajectory", "occupancy", "uniform")
 PLAYED = 500
@@ -48,35 +54,7 @@ def random_episodes(spec: LockSpec, size: int, seed: int) -> Dataset:
     return Dataset.from_transitions(Transitions.concatenate(parts), step, provenance)
 
 
-def optimal_policy(spec: LockSpec) -> list[BlockFunction]:
-    """Return the optimal policy as block functions, with the encoder that undoes the rotation."""
-    env = CombinationLockVector(LATENTS, **vars(LockSpec(**{**vars(spec), "noise": 0.0})))
-    code = np.array([env.place(np.arange(LATENTS), h) for h in range(spec.horizon)])
-    good = spec.good_actions()
-    functions = []
-    for h in range(spec.horizon):
-        centred = code[h] - code[h].mean(axis=0)
-        head = np.zeros((LATENTS, spec.actions), np.float32)
-        head[[0, 1], good[h]] = 1.0
-        bias = -(centred @ code[h].mean(axis=0)).astype(np.float32)
-        functions.append(BlockFunction(centred.T.astype(np.float32), bias, head, "hard"))
-    return functions
-
-
-def start(out: Path, quick: bool = False) -> Iterator[tuple[int, int]]:
-    """Append a record a dataset and seed to `out`/lock.jsonl, yielding (done, all) after each."""
-    horizon, size, budget = (6, 6000, 2000) if quick else (20, 100_000, 60_000)
-    cases = [(seed, kind) for seed in range(1 if quick else 3) for kind in DATA]
-    records = Records(out / "lock.jsonl")
-    for done, (seed, kind) in enumerate(cases, start=1):
-        spec = LockRun(horizon=horizon, seed=seed, offline_samples=size)
-        with tempfile.TemporaryDirectory() as directory:
-            row = _measure(Path(directory), kind, spec, budget)
-        records.append({"data": kind, "seed": seed, **row})
-        yield done, len(cases)
-
-
-def _measure(root: Path, kind: str, spec: LockRun, budget: int) -> dict[str, Any]:
+def measure(root: Path, kind: str, spec: LockRun, budget: int) -> dict[str, Any]:
     if kind == "uniform":
         data = random_episodes(spec.lock, spec.offline_samples, spec.seed)
     else:
@@ -111,3 +89,24 @@ def _measure(root: Path, kind: str, spec: LockRun, budget: int) -> dict[str, Any
         "unsupported": coverage.unseen,
         "escaping": found.cells.escaping,
     }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--out", type=Path, default=Path("lock.jsonl"))
+    options = parser.parse_args()
+    horizon, size, budget = (6, 6000, 2000) if options.quick else (20, 100_000, 60_000)
+    for seed in range(1 if options.quick else 3):
+        spec = LockRun(horizon=horizon, seed=seed, offline_samples=size)
+        for kind in DATA:
+            with tempfile.TemporaryDirectory() as directory:
+                row = {"data": kind, "seed": seed, **measure(Path(directory), kind, spec, budget)}
+            print(json.dumps(row), flush=True)
+            with options.out.open("a") as file:
+                file.write(json.dumps(row) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
