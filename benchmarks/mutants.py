@@ -80,7 +80,9 @@ TESTS: dict[str, list[str]] = {
     "data/priorities.py": ["data/test_priorities.py"],
     "data/replay_buffer.py": ["data/test_replay_buffer.py", "data/test_stored.py"],
     "data/sampler.py": ["data/test_sampler.py"],
-    "runs/checkpoint.py": ["runs/test_runner.py", "runs/test_lock_runs.py"],
+    "runs/checkpoint.py": [
+        *("runs/test_deep_command.py", "runs/test_lock_runs.py", "runs/test_runner.py")
+    ],
     "runs/runner.py": [
         *("runs/test_kept.py", "runs/test_deep_command.py", "test_api.py", "runs/test_runner.py")
     ],

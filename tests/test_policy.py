@@ -271,6 +271,16 @@ def test_a_damaged_description_is_noticed(
         Policy.load(tmp_path)
 
 
+def test_a_description_without_its_checksum_is_not_taken(tmp_path: Path) -> None:
+    vector_policy().save(tmp_path)
+    description = tmp_path / "policy.json"
+    about = json.loads(description.read_text())
+    assert about.pop("checksum")
+    description.write_text(json.dumps(about))
+    with pytest.raises(HyqError, match="not what was written"):
+        Policy.load(tmp_path)
+
+
 def test_more_layers_than_there_are_weights_are_not_built(tmp_path: Path) -> None:
     vector_policy().save(tmp_path)
     description = tmp_path / "policy.json"

@@ -72,6 +72,14 @@ def test_boxes_become_unit_boxes_of_one_axis_and_back() -> None:
     np.testing.assert_array_equal(unit.to_env(some), some)
 
 
+def test_choices_are_counted_from_zero_and_back() -> None:
+    actions, outer = Actions(gym.spaces.Discrete(3, start=5)), np.array([5, 7, 6])
+    assert actions.space == gym.spaces.Discrete(3)
+    assert actions.from_env(outer).tolist() == [0, 2, 1]
+    assert actions.to_env(np.array([0, 2, 1])).tolist() == outer.tolist()
+    assert set(actions.random(200, np.random.default_rng(0)).tolist()) == {0, 1, 2}
+
+
 @pytest.mark.parametrize(
     ("space", "says"),
     [

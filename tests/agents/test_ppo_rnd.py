@@ -123,6 +123,9 @@ def test_the_loss_of_ppo_by_hand() -> None:
     surrogate = (-1.1 + 2.0 - 0.5 + 0.9) / 4
     assert loss.item() == pytest.approx(surrogate - 0.5 * np.log(2) + (2**2 + 1**2) / 2)
     assert watched["clip_fraction"].item() == 1.0
+    near = batch | {"log_prob": torch.tensor([0.5, 0.48, 0.52, 0.25]).log()}
+    _, same = ppo_loss(torch.zeros(4, 2), values, near, clip=0.1, entropy_weight=0.5)
+    assert same["clip_fraction"].item() == 0.25
     assert watched["value_error_extrinsic"].item() == 4.0
     assert watched["value_error_intrinsic"].item() == 1.0
 

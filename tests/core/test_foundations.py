@@ -115,10 +115,10 @@ def fail_half_way(draft: Path) -> None:
 
 
 def test_a_new_directory_appears_whole_or_not_at_all(tmp_path: Path) -> None:
-    path = tmp_path / "deep" / "result"
+    path = tmp_path / "deep" / "down" / "result"
     with pytest.raises(FileNotFoundError), new_directory(path) as draft:
         fail_half_way(draft)
-    assert list((tmp_path / "deep").iterdir()) == []
+    assert list(path.parent.iterdir()) == []
     with new_directory(path) as draft:
         (draft / "whole").write_text("x")
     assert [p.name for p in path.iterdir()] == ["whole"]

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import gymnasium as gym
@@ -475,6 +475,28 @@ def test_every_slot_of_a_dataset_is_its_transition(
     copy.load(buffer.export(np.array([0])))
     copy.restore_priorities(buffer.priorities())
     assert_same(copy, buffer)
+
+
+def test_the_episodes_of_a_buffer_are_those_it_was_made_of() -> None:
+    rng, space = np.random.default_rng(2), SPACES["vector"]
+    actions = Actions(gym.spaces.Discrete(5, start=5))
+    episodes = [
+        replace(one, life_lost=one.life_lost & (np.arange(len(one.action)) + 1 < len(one.action)))
+        for one in random_episodes(rng, space)
+        if one.life_lost is not None
+    ]
+    assert any(one.life_lost is not None and one.life_lost.any() for one in episodes)
+    buffer = ReplayBuffer.of(Dataset.of(episodes, {}), space, actions, life_loss_discount=0.25)
+    found = list(buffer.episodes(actions))
+    assert [one.terminated for one in found] == [one.terminated for one in episodes]
+    for one, wanted in zip(found, episodes, strict=True):
+        for name in ("observation", "action", "reward", "life_lost"):
+            np.testing.assert_array_equal(getattr(one, name), getattr(wanted, name), err_msg=name)
+    begun = chain([1.0, 2.0])
+    step(begun, ended=True)
+    begun.start(np.array([0]), np.array([7.0]))  # where nothing has been done yet
+    [only] = begun.episodes(Actions(DISCRETE))
+    assert only.reward.tolist() == [1.0, 2.0, 0.0]
 
 
 def test_transitions_without_order_are_episodes_of_one_step() -> None:
