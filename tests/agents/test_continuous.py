@@ -249,6 +249,7 @@ def test_targets_are_the_minimum_of_a_random_pair_with_or_without_entropy() -> N
 def test_the_targets_of_relatives_are_those_of_their_papers(algorithm: str) -> None:
     weights = {"awac": {}, "td3bc": {"target_noise": 3.0, "target_noise_limit": 1.5}}
     settings: dict[str, Any] = weights.get(algorithm, {"n_step_weight": 0.4})
+    torch.manual_seed(0)
     agent, batch = batch_of(f"continuous/{algorithm}", critics=3, target_critics=3, **settings)
     assert batch.noise is not None
     policy, noise = agent.policy(batch.next_observation), batch.noise[:, 0]
