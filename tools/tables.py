@@ -26,8 +26,15 @@ from hyq.algorithms import ALGORITHMS, configure, setting_groups
 from hyq.core.actions import ActionKind
 from hyq.core.settings import encode_value
 from hyq.report import theory as report_theory
-from hyq.report.ablations import ablation_table, name_ablations, recent_return, steps_until
-from hyq.report.records import RunResult, algorithm_name, grouped
+from hyq.report.lines import RECENT_EPISODES
+from hyq.report.records import (
+    RunResult,
+    algorithm_name,
+    differences,
+    grouped,
+    in_words,
+    is_offline,
+)
 from hyq.report.start import start_table
 from hyq.report.stats import StepsToSolve, bootstrap_interval, interquartile_mean
 from hyq.runs.lock_spec import LockRun
@@ -180,17 +187,6 @@ def lock_settings() -> str:
 # Results
 
 
-OLDER_NAMES = {
-    "log_end_terminates=false": "value continues where the data was truncated",
-    "n_target=10000": "target network every 10,000 steps",
-    'mix="coin"': "whole minibatches from one source",
-    'pessimism="0"': "no CQL penalty, which the preset had then",
-    'gamma="0.99"': "the paper's discount",
-    'gamma="0.997"': "a discount of 0.997 from the start",
-}
-"""What the ablations' records call a change, under the names that settings had then."""
-
-
 @cache
 def runs(place: str) -> tuple[RunResult, ...]:
     """Read the runs below a folder that have ended."""
@@ -285,14 +281,21 @@ def start() -> str:
     return markdown(table.columns, table.rows)
 
 
-def ablations() -> str:
-    """One setting of `cpu-montezuma` undone at a time, as `hyq report` has it."""
-    suite = json.loads((ROOT / "results/ablations/suite.json").read_text())
-    places = [ROOT / "results/ablations/runs" / name for name in suite["runs"]]
-    found = [RunResult.read(p) for p in places if (p / "summary.json").exists()]
-    table = ablation_table(name_ablations(found), 300_000)
-    rows = [(OLDER_NAMES.get(row[0], row[0]), *row[1:]) for row in table.rows]
-    return markdown(table.columns, rows)
+def recent_return(run: RunResult, steps: float) -> float:
+    """Return the recent return after so many steps; NaN before they were taken."""
+    taken, recent = run.points("recent_return")
+    return float(np.interp(steps, [-1, *taken], [np.nan, *recent], right=np.nan))
+
+
+def steps_until(run: RunResult, points: float) -> float:
+    """Return the steps until 100 episodes in a row return so much; infinite where never."""
+    episodes = [episode[:2] for row in run.rows for episode in row["episodes"]]
+    steps, returns = np.array(episodes, float).reshape(-1, 2).T
+    if len(steps) < RECENT_EPISODES:
+        return np.inf
+    average = np.convolve(returns, np.full(RECENT_EPISODES, 1 / RECENT_EPISODES), "valid")
+    reached = np.flatnonzero(average >= points - 1e-9)
+    return float(steps[RECENT_EPISODES - 1 :][reached[0]]) if len(reached) else np.inf
 
 
 def montezuma(place: str, steps: str) -> str:
@@ -330,6 +333,22 @@ def montezuma_curves(place: str) -> str:
     rows.sort(key=lambda row: (row[0] != "Hy-Q", row))
     columns = ("algorithm", "seed", *(f"{k},000" for k in marks[:-1]), "1,000,000")
     return markdown((*columns, "20 episodes of the last policy"), rows)
+
+
+def montezuma_trials(place: str) -> str:
+    """Montezuma's Revenge: what each trial of settings returned, the best of an algorithm bold."""
+    rows = []
+    for method, here in grouped(runs(f"montezuma/{place}"), lambda r: r.spec["algorithm"]).items():
+        changed = dict.fromkeys(name for change in differences(here) for name in change)
+        found = []
+        for run in here:
+            last = "eval_return" if is_offline(method) else "recent_return"
+            words = in_words({name: json.dumps(run.setting(name)) for name in changed})
+            found.append(((run.summary or {})[last], words))
+        best, *others = sorted(found, reverse=True)
+        cells = [(f"**{best[1]}**", best[0]), *((words, value) for value, words in others)]
+        rows += [(algorithm_name(method), words, f"{value:,.0f}") for words, value in cells]
+    return markdown(("algorithm", "settings", "return"), rows)
 
 
 def montezuma_runs(place: str) -> str:
@@ -527,10 +546,10 @@ MAKERS: dict[str, Callable[..., str]] = {
     "deep": deep,
     "continuous": continuous,
     "start": start,
-    "ablations": ablations,
     "montezuma": montezuma,
     "montezuma-curves": montezuma_curves,
     "montezuma-runs": montezuma_runs,
+    "montezuma-trials": montezuma_trials,
     "coverage": coverage,
     "coverage-runs": coverage_runs,
     "coverage-means": coverage_means,

@@ -152,23 +152,3 @@ def test_a_suite_under_way_gets_its_figures_and_page(
 
 def test_datasets_are_read_by_room(suite: Path) -> None:
     assert read_datasets(suite)["montezuma/hard"].room_shares == {1: 1.0}
-
-
-def test_trials_are_compared_by_what_chooses_between_them(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    runs = []
-    for share, level in ((0.5, 120.0), (0.25, 186.0)):
-        rows = [row(n, 1000 * n, updates=n, recent_return=level * n / 2) for n in (1, 2)]
-        spec = {"algorithm": "hyq", "data": "montezuma/hard", "seed": 0}
-        runs.append(RunResult({**spec, "settings": {"beta": share}}, rows, {"solved": False}))
-        rows = [row(1, 0, updates=500, eval_return=level / 2)]
-        spec = {**spec, "algorithm": "bc", "settings": {"learning_rate": share}}
-        runs.append(RunResult(spec, rows, None))
-    path = write_suite(tmp_path / "suite", [*runs, None], "montezuma-tuning", "Trials")
-    assert main(["report", str(path)]) == 0
-    assert "under way" in capsys.readouterr().out
-    page = Page((path / "report.html").read_text())
-    said = "Best of the trials so far, Hy-Q: beta 0.25 (186); BC: learning rate 0.25 (93)."
-    assert said in page.text
-    assert "3 of them are under way or still to come. Of those, 2 are shown" in page.text

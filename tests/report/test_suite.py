@@ -453,3 +453,21 @@ def test_hostile_text_does_nothing_in_a_browser(tmp_path: Path, browser: Chrome)
     assert browser.execute_script("return window.ran") is False
     said = [entry["message"] for entry in browser.get_log("browser")]  # type: ignore[no-untyped-call]
     assert all("Content Security Policy" in message for message in said)
+
+
+def test_trials_of_settings_are_compared_by_their_training_and_all_drawn(tmp_path: Path) -> None:
+    runs = []
+    for share, level in ((0.5, 120.0), (0.25, 186.0)):
+        rows = [
+            {"online_steps": 1000 * n, "updates": n, "recent_return": level * n / 2}
+            | ({"eval_return": 1.0} if n == 2 else {})
+            for n in (1, 2)
+        ]
+        spec = {"algorithm": "hyq", "data": "montezuma/hard", "seed": 0, "env": "E"}
+        runs.append(RunResult({**spec, "settings": {"beta": share}}, rows, {"online_steps": 2000}))
+    path = write_suite(tmp_path / "suite", [*runs, None], "montezuma-tuning", "Trials")
+    lines = suite_lines(SuiteRecords.read(path).runs)
+    assert [(line.label, line.is_main, line.scores) for line in lines] == [
+        ("Hy-Q", True, [120.0]),
+        ("Hy-Q, beta 0.25", True, [186.0]),
+    ]

@@ -13,7 +13,15 @@ from hyq.experts.montezuma_data import SHIPPED, Recording, Recordings, journey
 from hyq.runs.launch import Event, SuiteDirectory, execute
 from hyq.runs.montezuma_suite import DATASETS, VIDEOS, read_datasets, write_datasets
 from hyq.runs.spec import RunSpec
-from hyq.runs.suites import SUITES_BY_STEPS, Run, Suite, montezuma_suite, montezuma_tuning_suite
+from hyq.runs.suites import (
+    SUITES_BY_STEPS,
+    UNDONE,
+    Run,
+    Suite,
+    ablation_suite,
+    montezuma_suite,
+    montezuma_tuning_suite,
+)
 from hyq.runs.video import Video
 
 SUITE = montezuma_suite(20_000)
@@ -119,3 +127,12 @@ def test_the_datasets_are_played_once_and_written_down(
     assert (facts["montezuma/easy"].episodes, facts["montezuma/easy"].transitions) == (2, 300)
     assert facts["expert"].mean_return == 200.0
     assert facts["expert"].room_shares == {1: 1.0, 2: 0.5, 6: 0.5}
+
+
+def test_every_ablation_changes_what_it_says_and_nothing_else() -> None:
+    runs = [run for run in ablation_suite("full").runs if isinstance(run, RunSpec)]
+    assert Counter(run.seed for run in runs) == dict.fromkeys((200, 201, 202), len(UNDONE))
+    usual = runs[0].configs.encoded()
+    for run, changes in zip(runs, UNDONE, strict=False):
+        changed = {name for name, value in run.configs.encoded().items() if usual[name] != value}
+        assert changed == set(changes)

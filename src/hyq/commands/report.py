@@ -11,7 +11,6 @@ from hyq.core.errors import HyqError
 from hyq.core.files import check_writable
 from hyq.core.settings import check_idle
 from hyq.core.terminal import Terminal, progress_bar
-from hyq.report.ablations import report_ablations, report_datasets, report_tuning
 from hyq.report.compare import compare_sections, compared, environment_lines, state_said
 from hyq.report.html import write_page
 from hyq.report.montezuma import report_montezuma
@@ -84,8 +83,5 @@ def _record_and_report(path: Path, console: Console) -> None:
 _REPORTS: dict[str, Callable[[Path, Console], None]] = {
     "start": report_start,
     "montezuma": _record_and_report,
-    "montezuma-tuning": report_tuning,
-    "ablations": report_ablations,
-    "coverage": report_datasets,
 }
 """Suites that are reported in a way of their own."""

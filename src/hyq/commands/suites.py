@@ -58,16 +58,14 @@ def reproduce(
         suite: start: MountainCar with logs, without, and from logs alone. lock: every algorithm on
             both datasets. briee: Hy-Q against BRIEE as the lock grows.
             deep: deep Hy-Q and the baselines on MountainCar, Acrobot and a key-door maze.
-            coverage: how soon deep Hy-Q learns from each dataset of Montezuma's Revenge.
             continuous: Hy-SAC and the baselines on sparse tasks of robots and mazes.
             montezuma-tuning: four settings of each algorithm for Montezuma's Revenge.
+            ablations: what makes Hy-Q learn Montezuma's Revenge on a CPU, undone one by one.
             montezuma: Hy-Q against the baselines on Montezuma's Revenge; hours to days.
-            ablations: what makes Hy-Q learn Montezuma's Revenge on a CPU, undone one by one, each
-            with one seed; hours.
         how: Where and how to run.
         preset: full has three or five replicates; quick takes minutes.
-        online_steps: Steps of every run of montezuma and ablations, in place of a preset: 3,000,000
-            and 300,000 if not given. Algorithms that never act make as many updates.
+        online_steps: Steps of every run of montezuma, in place of a preset: 3,000,000 if not
+            given. Algorithms that never act make as many updates.
     """
     if suite in SUITES_BY_STEPS:
         check_idle(suite, preset=preset if preset == "quick" else None)

@@ -26,7 +26,7 @@ FEWEST_FOR_INTERVAL = 3
 """Seeds below which resampling them says nothing about how far others would differ."""
 RECENT_EPISODES = 100
 """Training episodes that the moving average is over."""
-FEWEST_EVALUATIONS = 2
+FEWEST_EVALUATIONS = 3
 """Runs that are evaluated less often are compared by their training episodes."""
 
 

@@ -1,6 +1,7 @@
 """A suite: its runs grouped by algorithm and setting, summed up in a figure, a table and a page."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -37,8 +38,12 @@ RECORDS_SHOWN = 8
 
 def suite_lines(runs: Sequence[RunResult]) -> list[Line]:
     """Group the runs of a suite."""
-    places = _lock_places(runs) if runs[0].on_lock else _deep_places(runs)
-    return group_runs(places, measure_of(runs), by_peak=True)
+    by_problem = any(str(run.setting("data")).endswith("/half") for run in runs)
+    places = _lock_places(runs) if runs[0].on_lock else _deep_places(runs, by_problem)
+    lines = group_runs(places, measure_of(runs), by_peak=True)
+    # Where neither problems nor algorithms tell runs apart, their settings do.
+    of_settings = not (runs[0].on_lock or by_problem)
+    return [replace(line, is_main=True) for line in lines] if of_settings else lines
 
 
 def _lock_places(runs: Sequence[RunResult]) -> list[Place]:
@@ -56,9 +61,8 @@ def _lock_places(runs: Sequence[RunResult]) -> list[Place]:
     return found
 
 
-def _deep_places(runs: Sequence[RunResult]) -> list[Place]:
+def _deep_places(runs: Sequence[RunResult], by_problem: bool) -> list[Place]:
     """Draw a panel a problem where it has half random data, or else a panel a dataset."""
-    by_problem = any(str(run.setting("data")).endswith("/half") for run in runs)
     found: list[Place] = []
     for run in runs:
         data = str(run.setting("data"))

@@ -284,70 +284,26 @@ def montezuma_tuning_suite(preset: Preset) -> Suite:
     return Suite("montezuma-tuning", "Trials of settings for Montezuma's Revenge", tuple(runs))
 
 
-COVERAGE_SEEDS = (103, 104, 105)
-"""Others than the comparison's, so that they can test what was concluded from it."""
+UNDONE: tuple[Mapping[str, Any], ...] = (
+    {},
+    {"n_step": 1, "n_step_offline": 1},
+    {"pretraining": 0},
+    {"mix": "bernoulli", "beta": 0.2},
+    {"epsilon": "0:0.25, 250e3:0.1, 5e6:0.01, 15e6:0.001"},
+    {"network": "unnormalised"},
+    {"life_loss_discount": 1.0},
+)
+"""Departures from the paper's settings for Montezuma's Revenge that are set back, one at a time."""
 
 
-def coverage_suite(preset: Preset) -> Suite:
-    """Watch how soon Hy-Q learns from each dataset of Montezuma's Revenge.
-
-    To be compared with the order in which 'hyq data check' puts the datasets.
-    """
-    hybrid = _montezuma(500_000 if preset == "full" else 2000, evaluation_episodes=0)
-    runs = [
-        replace(hybrid, data=f"montezuma/{quality}", seed=seed)
-        for seed in (COVERAGE_SEEDS if preset == "full" else COVERAGE_SEEDS[:1])
-        for quality in ("easy", "medium", "hard")
-    ]
-    return Suite("coverage", "Montezuma's Revenge from three datasets", tuple(runs))
-
-
-ABLATIONS: dict[str, Mapping[str, Any]] = {
-    "as it is": {},
-    "one-step returns": {"n_step": 1, "n_step_offline": 1},
-    "value continues where the data was truncated": {"truncation_terminates": False},
-    "no pretraining": {"pretraining": 0},
-    "target network every 10,000 steps": {"target_update_every": 10_000},
-    "whole minibatches from one source": {"mix": "bernoulli"},
-    "a fifth from the data": {"beta": "0:0.2, 5e6:0.2, 15e6:0.01"},
-    "the paper's epsilon": {"epsilon": "0:0.25, 250e3:0.1, 5e6:0.01, 15e6:0.001"},
-    "a CQL penalty that wanes": {"cql_weight": "0:1, 1e6:0"},
-    "the paper's settings": {"preset": "paper-small-montezuma"},
-    "a lost life costs only time": {"life_loss_discount": 1.0},
-    "value ends where a life is lost": {"life_loss_discount": 0.0},
-    "the paper's discount": {"gamma": 0.99},
-    "the longest horizon from the start": {"gamma": 0.997},
-    "the paper's learning rate": {"learning_rate": "0:1e-4, 100e3:6.25e-5, 15e6:1e-5"},
-    "the paper's Adam": {"adam_epsilon": 1e-8, "weight_decay": 1e-5},
-    "no layer normalisation": {"network": "unnormalised"},
-    "pixels scaled alike": {"standardise_pixels": False},
-    "random actions of one step": {"random_action_repeat": 1},
-    "no environments with a fixed epsilon": {"fixed_epsilon_envs": 0},
-    "the paper's priorities": {"priority_online": (0.4, 1e-3), "priority_offline": (1.0, 1e-4)},
-    "the paper's importance exponent": {"importance": "0:0.6, 15e6:1"},
-    "twice the replay": {"batch_size": 128},
-    "half the replay": {"batch_size": 32},
-    "learning from step 1,000 on": {"learning_starts": 1000},
-    "rewards as they are": {"reward": "raw"},
-    "episodes of 4,500 steps": {"env_parameters": {"step_limit": 4500, "num_threads": 1}},
-    "images of 84x84": {"downsample": 1},
-    "images and network of the paper": {"downsample": 1, "network": "nature"},
-    # It cannot matter before the smaller one is full, after 400,000 steps.
-    "the paper's buffer": {"buffer_size": 2**20},
-}
-"""What is undone of the settings for Montezuma's Revenge, one at a time, and once all of them.
-
-What matters most comes first, so that a suite that is interrupted says something already."""
-
-
-def ablation_suite(online_steps: int) -> Suite:
-    """Undo each departure from the paper of the settings for Montezuma's Revenge."""
-    whole = _montezuma(online_steps, evaluation_episodes=0)
+def ablation_suite(preset: Preset) -> Suite:
+    """Set settings for Montezuma's Revenge back to the paper's, one at a time."""
+    steps, seeds = (300_000, MONTEZUMA_SEEDS[:3]) if preset == "full" else (2000, range(1))
     runs = []
-    for changes in ABLATIONS.values():
-        ofspec = {name: v for name, v in changes.items() if name in ("preset", "env_parameters")}
-        settings = {name: v for name, v in changes.items() if name not in ofspec}
-        runs.append(replace(whole, settings={**whole.settings, **settings}, **ofspec))
+    for seed in seeds:
+        whole = baseline(_montezuma(steps, seed=seed), "hyq", **MONTEZUMA_TUNED["hyq"])
+        whole = replace(whole, evaluation_episodes=0)
+        runs += [replace(whole, settings={**whole.settings, **changes}) for changes in UNDONE]
     return Suite("ablations", "Montezuma's Revenge, one setting undone at a time", tuple(runs))
 
 
@@ -356,13 +312,12 @@ SUITES: dict[str, Callable[[Preset], Suite]] = {
     "lock": lock_suite,
     "briee": briee_suite,
     "deep": deep_suite,
-    "coverage": coverage_suite,
     "continuous": continuous_suite,
     "montezuma-tuning": montezuma_tuning_suite,
+    "ablations": ablation_suite,
 }
 """Suites by name."""
 SUITES_BY_STEPS: dict[str, tuple[Callable[[int], Suite], int]] = {
     "montezuma": (montezuma_suite, 3_000_000),
-    "ablations": (ablation_suite, 300_000),
 }
 """Suites whose runs take as many steps as are requested, and how many those usually are."""
