@@ -13,6 +13,7 @@ update of critics, policy and temperature for every step. `plain` computes what 
 import os
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+import hyq  # noqa: F401  # isort: skip  (before PyTorch: it says how its threads wait)
 
 import itertools
 import json
@@ -65,7 +66,7 @@ def measure(
     critics: int, variant: Variant, threads: int, seconds: float, warmup: float
 ) -> dict[str, Any]:
     """Time one window of hyq's training, after warming up."""
-    torch.set_num_threads(1)
+    torch.set_num_threads(threads)
     settings: dict[str, Any] = {
         "online_steps": 10**9,
         "pretraining": 0,

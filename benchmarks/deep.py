@@ -16,6 +16,7 @@ and re-prioritise 32 of 2^20 slots.
 import os
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+import hyq  # noqa: F401  # isort: skip  (before PyTorch: it says how its threads wait)
 
 import itertools
 import json
@@ -41,6 +42,7 @@ from hyq.data.dataset import Dataset, Episode
 from hyq.data.priorities import Priorities
 from hyq.data.replay_buffer import ReplayBuffer
 from hyq.envs.make import VectorEnv, make_vector_env
+from hyq.linear import linear
 from hyq.runs.records import circumstances
 
 Problem = Literal["cartpole", "montezuma"]
@@ -127,7 +129,7 @@ def measure(
     problem: Problem, variant: Variant, precision: Precision, threads: int, seconds: float
 ) -> dict[str, Any]:
     """Time one window of hyq's training, after warming up."""
-    torch.set_num_threads(1)
+    torch.set_num_threads(threads)
     preset = "paper-montezuma" if problem == "montezuma" else "default"
     given = settings(problem, variant) | {"precision": precision, "threads": threads}
     training = build(
@@ -159,7 +161,7 @@ def matmul_rate(precision: torch.dtype, size: int = 1024) -> float:
     """Return the floating-point operations a second of a large product of matrices, by a thread."""
     torch.set_num_threads(1)
     left, right = torch.randn(2, size, size).to(precision)
-    return 2 * size**3 / _median(lambda: left @ right, repeats=30)
+    return 2 * size**3 / _median(lambda: linear(left, right), repeats=30)
 
 
 def update_operations(batch: int) -> float:

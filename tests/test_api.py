@@ -63,6 +63,14 @@ def test_callbacks_see_every_record_and_the_best_policy_is_returned(
     assert policy.act(STATES).shape == (5,)
 
 
+def test_a_run_computes_on_its_threads_and_leaves_pytorchs_as_they_were() -> None:
+    before, seen = torch.get_num_threads(), []
+    for threads in (2, 1):
+        trained(threads=threads, callbacks=(lambda _: seen.append(torch.get_num_threads()),))
+    assert seen == [2, 2, 2, 1, 1, 1]
+    assert torch.get_num_threads() == before
+
+
 def test_settings_reach_the_run(tmp_path: Path) -> None:
     policy, _ = trained(
         out=tmp_path / "run",

@@ -13,6 +13,7 @@ from hyq.agents.base import OptimizerConfig
 from hyq.agents.building import DiscreteNetworks, computes_in_bfloat16, has_bfloat16
 from hyq.core.errors import HyqError
 from hyq.core.types import Array
+from hyq.linear import Linear
 from hyq.networks import (
     LEAST_STD,
     NATURE,
@@ -79,7 +80,7 @@ def test_hidden_layers_by_hand() -> None:
     kinds = [
         type(layer) for layer in built(VECTOR, Layers(hidden=(6,), layer_norm=True)).encoder.hidden
     ]
-    assert kinds == [nn.Linear, nn.LayerNorm, nn.ReLU]
+    assert kinds == [Linear, nn.LayerNorm, nn.ReLU]
 
 
 @pytest.mark.parametrize("layers", [SMALL, NORMALISED])

@@ -10,6 +10,7 @@ PiecewiseLinear: A setting that changes with the steps.
 HyqError: A mistake the user can mend.
 """
 
+import os
 import sys
 from importlib import import_module
 from importlib.abc import MetaPathFinder
@@ -25,6 +26,10 @@ if TYPE_CHECKING:
     from hyq.data.dataset import Dataset, Episode
     from hyq.policy import Policy
     from hyq.runs.named_data import load
+
+# PyTorch's threads wait for one another busily, for so long that beside another busy program
+# they are slower by far than one. It has to be said before PyTorch is loaded.
+os.environ.setdefault("GOMP_SPINCOUNT", "1000")
 
 __all__ = [
     "Dataset",

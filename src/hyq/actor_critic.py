@@ -17,6 +17,7 @@ from torch.nn.functional import softplus
 
 from hyq.core.trees import Tree
 from hyq.ensembles import Ensemble
+from hyq.linear import Linear
 from hyq.networks import Encoder, SameInBothModes
 
 CriticFactory = Callable[[gym.Space[Any], gym.Space[Any]], nn.Module]
@@ -34,8 +35,8 @@ class Policy(Protocol):
         """The action without exploration."""
         ...
 
-    def sample_from(self, noise: Tensor) -> tuple[Tensor, Tensor]:
-        """Return actions, made of standard normal numbers (B, d), and log pi of each."""
+    def sample(self) -> tuple[Tensor, Tensor]:
+        """Return an action for each row, which gradients pass through, and its log pi."""
         ...
 
     def log_prob(self, value: Tensor) -> Tensor:
@@ -55,8 +56,9 @@ class TanhNormal:
         """The squashed mean."""
         return self.mean.tanh()
 
-    def sample_from(self, noise: Tensor) -> tuple[Tensor, Tensor]:
-        """Return actions made of standard normal numbers, and log pi of each row."""
+    def sample(self) -> tuple[Tensor, Tensor]:
+        """Return an action for each row, and its log pi."""
+        noise = torch.randn_like(self.mean)
         before = self.mean + self.log_std.exp() * noise
         return before.tanh(), self._log_prob(before, noise)
 
@@ -81,9 +83,9 @@ class ClippedNormal:
         """Take the mean before the squashing, and the standard deviation after it."""
         self.mode, self.log_std = mean.tanh(), log_std
 
-    def sample_from(self, noise: Tensor) -> tuple[Tensor, Tensor]:
-        """Return actions made of standard normal numbers, and log pi of each before clipping."""
-        action = self.mode + self.log_std.exp() * noise
+    def sample(self) -> tuple[Tensor, Tensor]:
+        """Return an action for each row, and its log pi before it is clipped."""
+        action = self.mode + self.log_std.exp() * torch.randn_like(self.mode)
         return action.clamp(-1.0, 1.0), self.log_prob(action)
 
     def log_prob(self, value: Tensor) -> Tensor:
@@ -111,8 +113,8 @@ class TorchPolicy:
             value = transform(value)
         return value
 
-    def sample_from(self, noise: Tensor) -> tuple[Tensor, Tensor]:
-        """Return reparametrised samples, from PyTorch's own generator, and log pi of each."""
+    def sample(self) -> tuple[Tensor, Tensor]:
+        """Return an action for each row, and its log pi."""
         action = self._distribution.rsample()
         return action, self.log_prob(action)
 
@@ -144,7 +146,7 @@ class Actor(SameInBothModes):
         """
         super().__init__()
         self.encoder, self.squashed, self.actions = encoder, squashed, actions
-        self.outputs = nn.Linear(encoder.width, 2 * actions if squashed else actions)
+        self.outputs = Linear(encoder.width, 2 * actions if squashed else actions)
         self.log_std = None if squashed else nn.Parameter(torch.zeros(actions))
 
     def forward(self, observation: Tree) -> TanhNormal | ClippedNormal:

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn.functional import layer_norm, relu_, softmax
 
 from hyq.core.errors import HyqError
+from hyq.linear import linear
 
 Activation = Literal["relu", "softmax"]
 """Of hidden layers; a softmax makes one an encoder into latent states."""
@@ -76,13 +77,13 @@ class Ensemble(nn.Module):
         gains, shifts = own(self.gains), own(self.shifts)
         *hidden, output = zip(own(self.weights), own(self.biases), strict=True)
         for i, (weight, bias) in enumerate(hidden):
-            x = torch.baddbmm(bias, x, weight)
+            x = linear(x, weight.mT, bias.squeeze(1))
             if gains:
                 x = torch.addcmul(shifts[i], layer_norm(x, x.shape[-1:]), gains[i])
             # In place: at these sizes every array more costs time.
             x = relu_(x) if self.activation == "relu" else softmax(x, dim=-1)
         weight, bias = output
         if weight.shape[-1] > 1:
-            return torch.baddbmm(bias, x, weight)
+            return linear(x, weight.mT, bias.squeeze(1))
         # The library's product with a single column takes eight times as long.
         return (x * weight.mT).sum(-1, keepdim=True) + bias

@@ -19,6 +19,7 @@ from hyq.core.errors import HyqError, in_one_line
 from hyq.core.images import colours_last
 from hyq.core.trees import Tree, flatten, leaves, space_tree, tree_map
 from hyq.core.types import Array
+from hyq.linear import Linear
 
 NetworkFactory = Callable[[gym.Space[Any], gym.Space[Any]], nn.Module]
 """A function of (observation_space, action_space), where the spaces are as the network sees them:
@@ -167,7 +168,7 @@ class Encoder(nn.Module):
             width += size
         hidden: list[nn.Module] = []
         for units in layers.hidden:
-            hidden.append(nn.Linear(width, units))
+            hidden.append(Linear(width, units))
             if layers.layer_norm:
                 hidden.append(nn.LayerNorm(units))
             hidden.append(nn.ReLU())
@@ -412,5 +413,5 @@ def _sides(shape: tuple[int, ...]) -> tuple[int, ...]:
 def head(width: int, hidden: int, outputs: int) -> nn.Module:
     """Return a linear map to the outputs, after a ReLU layer of its own if `hidden` has units."""
     if not hidden:
-        return nn.Linear(width, outputs)
-    return nn.Sequential(nn.Linear(width, hidden), nn.ReLU(), nn.Linear(hidden, outputs))
+        return Linear(width, outputs)
+    return nn.Sequential(Linear(width, hidden), nn.ReLU(), Linear(hidden, outputs))

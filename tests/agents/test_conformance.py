@@ -299,35 +299,6 @@ def test_dropout_resumes_exactly_offline(algorithm: str) -> None:
     assert unequal(one, whole(lambda: made(algorithm)))
 
 
-def test_two_threads_learn_as_one_does() -> None:
-    one, two = (whole(lambda n=n: made("dqfd", threads=n)) for n in (1, 2))  # type: ignore[misc]
-    first = {n: a for n, a in weights(one).items() if a.dtype == np.float32}
-    for name, array in first.items():
-        np.testing.assert_allclose(array, two[0][name], atol=1e-4, err_msg=name)
-    assert [report.updates for report in one[1]] == [report.updates for report in two[1]]
-
-
-def test_threads_share_the_rows_unless_the_loss_has_side_effects() -> None:
-    def asked_for(network: Any, randomly: bool) -> tuple[list[int], int]:
-        rows: list[int] = []
-
-        def loss(agent: Any, batch: Batch) -> tuple[Tensor, Tensor]:
-            rows.append(len(batch))
-            found, error = hyq_loss(agent, batch)
-            return found + torch.rand(()) if randomly else found, error
-
-        trainer = made("hyq", network=network, loss=loss, threads=2)
-        list(trainer.run(lambda: trainer.updates == 3))
-        seen = [b for n, b in trainer.agent.named_buffers() if n.endswith("num_batches_tracked")]
-        return rows, int(seen[0]) if seen else 0
-
-    alone = [8] * 4  # the first finds out whether there are any
-    assert asked_for(None, randomly=False)[0] == [8, *[4] * 6]
-    assert asked_for(None, randomly=True)[0] == alone
-    rows, batches = asked_for(WithDropout, randomly=False)
-    assert (rows, batches) == (alone, 6), "the first left nothing behind"
-
-
 @dataclass
 class Spy:
     """Keeps every minibatch that an agent learns from, and what came of it."""

@@ -299,28 +299,6 @@ def test_single_steps_are_gathered_only_where_they_differ() -> None:
     assert torch.equal(alone.one_step.reward, alone.reward)
 
 
-@pytest.mark.parametrize("n_step", [1, 2])
-@pytest.mark.parametrize(("size", "shards"), [(8, 1), (8, 2), (7, 2), (8, 3), (2, 2)])
-def test_a_split_covers_all_rows_once_in_order(size: int, shards: int, n_step: int) -> None:
-    sampler = hybrid(one_step=True, offline=offline(n_step=n_step))
-    batch = drawn(sampler, size=size).batch
-    parts = batch.split(shards)
-    assert len(parts) == shards
-    sizes = [len(part) for part in parts]
-    assert sum(sizes) == size
-    assert max(sizes) - min(sizes) <= 1
-    for name in vars(batch):
-        if name == "value_range":
-            assert {part.value_range for part in parts} == {batch.value_range}
-        elif name != "one_step" and getattr(batch, name) is not None:
-            joined = torch.cat([getattr(part, name) for part in parts])
-            assert torch.equal(joined, getattr(batch, name)), name
-    assert batch.one_step is not None
-    for name in ("reward", "discount", "next_observation", "observation", "weight"):
-        joined = torch.cat([getattr(part.one_step, name) for part in parts])
-        assert torch.equal(joined, getattr(batch.one_step, name)), name
-
-
 def test_the_value_range_holds_every_return_of_the_rewards_stored() -> None:
     sampler = hybrid(one_step=True, offline=offline(n_step=2))
     batch = drawn(sampler).batch
@@ -353,7 +331,3 @@ def test_dictionaries_stay_dictionaries() -> None:
     assert set(batch.observation) == {"a", "b"}
     assert torch.equal(batch.observation["a"][:, 0], batch.reward)
     assert batch.next_observation["b"].shape == (8, 2)
-    first, second = batch.split(2)
-    assert torch.equal(
-        torch.cat([first.observation["a"], second.observation["a"]]), batch.observation["a"]
-    )

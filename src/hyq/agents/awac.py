@@ -36,7 +36,7 @@ class AWACConfig(ActorCriticConfig):
 def awac_critic_loss(agent: HySAC, batch: Batch) -> tuple[Tensor, Tensor]:
     """Return the mean loss of the critics, and their mean absolute TD error, of each row."""
     with torch.no_grad():
-        a_t, _ = agent.policy(batch.next_observation).sample_from(agent.noise(batch, 0))
+        a_t, _ = agent.policy(batch.next_observation).sample()
         v_t = agent.target_value(batch.next_observation, a_t)
     return agent.regression(batch, v_t)
 
@@ -46,7 +46,7 @@ def awac_actor_loss(agent: HySAC, batch: Batch) -> tuple[Tensor, Tensor]:
     config, policy = agent.config, agent.policy(batch.observation)
     assert isinstance(config, AWACConfig)
     with torch.no_grad():
-        own, _ = policy.sample_from(agent.noise(batch, 1))
+        own, _ = policy.sample()
         taken = agent.critic(batch.observation, batch.action).amin(0)
         advantage = taken - agent.critic(batch.observation, own).amin(0)
     weight = losses.advantage_weights(advantage, 1 / config.advantage_scale, LARGEST_WEIGHT)

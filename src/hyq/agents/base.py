@@ -2,11 +2,9 @@
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from itertools import chain
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -14,12 +12,9 @@ from torch import Tensor, nn
 from hyq.core.errors import HyqError
 from hyq.core.optimizers import load_moments
 from hyq.core.schedules import PiecewiseLinear, schedule
-from hyq.core.seeding import torch_seed
 from hyq.core.trees import Tree, flatten, subtree
 from hyq.data.sampler import Batch
 
-Part = TypeVar("Part")
-Result = TypeVar("Result")
 Precision = Literal["auto", "float32", "bfloat16"]
 Loss = Callable[[Any, Batch], tuple[Tensor, Tensor]]
 """A function of (agent, batch) that returns the loss and the TD error of each row."""
@@ -42,7 +37,7 @@ class AdamConfig:
     device: str = "cpu"
     """Where the networks are: cpu, cuda, ..."""
     threads: int = 1
-    """Threads that share the work of a minibatch, a shard each, computing on one core each."""
+    """Threads that share PyTorch's arithmetic, a core each."""
 
     def __post_init__(self) -> None:
         if not (self.adam_epsilon > 0 and self.weight_decay >= 0 and self.max_gradient_norm > 0):
@@ -187,38 +182,22 @@ class Updated:
 class GradientStep:
     """One step of Adam on a mean of row losses: backward, clip, step.
 
-    With several threads the minibatch is cut into shards. Each thread computes the gradient of its
-    shard alone, then adds up and applies the gradients of its part of the parameters: whole pieces
-    of work, where PyTorch's own threads share single operations and wait for one another.
-
     Parameters in bfloat16 have masters in float32 that Adam steps, since most steps are too small
     to change the eight digits of a bfloat16 number; the parameters are the masters, rounded.
     """
 
     def __init__(self, parameters: Iterable[nn.Parameter], config: AdamConfig) -> None:
-        """Make the optimisers, one for each thread's part of the parameters."""
+        """Make the optimiser."""
         self._config, self._parameters = config, list(parameters)
         self._masters = self._parameters
         if any(parameter.dtype == torch.bfloat16 for parameter in self._parameters):
             self._masters = [nn.Parameter(p.detach().float()) for p in self._parameters]
-        shares = _balanced([p.numel() for p in self._parameters], config.threads)
-        self._parts = [(self._adam(share), share) for share in shares]
-        """The optimiser of each thread, and the indices of its parameters."""
-        self._shards: int | None = None
-        self._pool: ThreadPoolExecutor | None = None
-
-    def _adam(self, share: Sequence[int]) -> torch.optim.Optimizer:
-        return torch.optim.Adam(
-            [self._masters[index] for index in share],
-            eps=self._config.adam_epsilon,
-            weight_decay=self._config.weight_decay,
+        self.optimizer = torch.optim.Adam(
+            self._masters,
+            eps=config.adam_epsilon,
+            weight_decay=config.weight_decay,
             fused=True,
         )
-
-    @property
-    def optimizers(self) -> dict[str, torch.optim.Optimizer]:
-        """The optimisers by name."""
-        return {f"adam{number}": adam for number, (adam, _) in enumerate(self._parts)}
 
     def renew_masters(self) -> None:
         """Take the masters from the parameters."""
@@ -228,98 +207,31 @@ class GradientStep:
 
     def __call__(self, loss: Loss, agent: Agent, batch: Batch, step: int) -> Updated:
         """Minimise the mean over rows of importance weight times loss."""
-        if self._shards is None:
-            # Threads would take random numbers, such as Dropout's, in any order, and would change
-            # what a network keeps, such as BatchNorm's statistics, at the same time.
-            alone = self._config.threads == 1 or _has_side_effects(loss, agent, batch)
-            self._shards = 1 if alone else self._config.threads
-        shards = batch.split(self._shards)
-        found = self._on_threads(lambda part: self._shard(loss, agent, part, len(batch)), shards)
-        gradients, losses, errors = zip(*found, strict=True)
-        norms = self._on_threads(lambda part: _add_up(*part, gradients), self._parts)
-        norm = math.hypot(*map(float, chain(*norms)))
-        longest, rate = self._config.max_gradient_norm, self._config.learning_rate(step)
-        scale = longest / norm if norm > longest else None
-        self._on_threads(lambda part: _descend(part[0], scale, rate), self._parts)
-        if self._masters is not self._parameters:
-            with torch.no_grad():
-                torch._foreach_copy_([*self._parameters], [*self._masters])
-        return Updated(torch.cat(errors), torch.cat(losses), norm)
-
-    def _shard(
-        self, loss: Loss, agent: Agent, batch: Batch, rows: int
-    ) -> tuple[tuple[Tensor, ...], Tensor, Tensor]:
-        """Return the gradient of a shard's part of the mean over all rows, its losses and errors.
-
-        The gradient is returned, not accumulated in the parameters, which the threads share.
-        """
         losses, td_error = loss(agent, batch)
         if losses.shape != batch.weight.shape or td_error.shape != batch.weight.shape:
             raise HyqError(
                 f"a loss must return two tensors of shape ({len(batch)},), the loss and the TD "
                 f"error of each row, got {tuple(losses.shape)} and {tuple(td_error.shape)}"
             )
-        gradients = torch.autograd.grad(
-            losses, self._parameters, batch.weight / rows, materialize_grads=True
-        )
-        return gradients, losses.detach(), td_error.detach()
-
-    def _on_threads(self, work: Callable[[Part], Result], parts: Sequence[Part]) -> list[Result]:
-        """Do the work on every part, each on a thread of its own, the first on this one."""
-        if len(parts) == 1:
-            return [work(parts[0])]
-        if self._pool is None:
-            self._pool = ThreadPoolExecutor(
-                self._config.threads - 1, initializer=torch.set_num_threads, initargs=(1,)
+        gradients = [
+            gradient.to(master.dtype)
+            for gradient, master in zip(
+                torch.autograd.grad(
+                    losses, self._parameters, batch.weight / len(batch), materialize_grads=True
+                ),
+                self._masters,
+                strict=True,
             )
-        waiting = [self._pool.submit(work, part) for part in parts[1:]]
-        return [work(parts[0]), *(future.result() for future in waiting)]
-
-
-def _balanced(sizes: Sequence[int], parts: int) -> list[list[int]]:
-    """Share out indices so that their sizes add up to nearly the same in every part."""
-    shares: list[list[int]] = [[] for _ in range(min(parts, len(sizes)))]
-    for index in sorted(range(len(sizes)), key=lambda index: -sizes[index]):
-        min(shares, key=lambda share: sum(sizes[i] for i in share)).append(index)
-    return [sorted(share) for share in shares]
-
-
-def _add_up(
-    optimizer: torch.optim.Optimizer, indices: list[int], shards: Sequence[tuple[Tensor, ...]]
-) -> Sequence[Tensor]:
-    """Give an optimiser's parameters the sum of their shards' gradients; return their norms."""
-    parameters = optimizer.param_groups[0]["params"]
-    total, *others = (
-        [
-            shard[index].to(parameter.dtype)
-            for index, parameter in zip(indices, parameters, strict=True)
         ]
-        for shard in shards
-    )
-    for other in others:
-        torch._foreach_add_(total, other)
-    for parameter, gradient in zip(parameters, total, strict=True):
-        parameter.grad = gradient
-    return torch._foreach_norm(total)
-
-
-def _descend(optimizer: torch.optim.Optimizer, scale: float | None, learning_rate: float) -> None:
-    """Take an optimiser's step, with gradients scaled where they were too long."""
-    [group] = optimizer.param_groups
-    if scale is not None:
-        torch._foreach_mul_([parameter.grad for parameter in group["params"]], scale)
-    group["lr"] = learning_rate
-    optimizer.step()
-
-
-def _has_side_effects(loss: Loss, agent: Agent, batch: Batch) -> bool:
-    """Tell whether a loss draws random numbers or changes the agent; both are then as they were."""
-    kept = {name: tensor.clone() for name, tensor in agent.state_dict().items()}
-    with torch_seed(0):
-        before = torch.get_rng_state()
-        loss(agent, batch)
-        draws = not torch.equal(before, torch.get_rng_state())
-    changes = any(not torch.equal(kept[name], t) for name, t in agent.state_dict().items())
-    if changes:
-        agent.load_state_dict(kept)
-    return draws or changes
+        norm = math.hypot(*map(float, torch._foreach_norm(gradients)))
+        if norm > (longest := self._config.max_gradient_norm):
+            torch._foreach_mul_(gradients, longest / norm)
+        for master, gradient in zip(self._masters, gradients, strict=True):
+            master.grad = gradient
+        [group] = self.optimizer.param_groups
+        group["lr"] = self._config.learning_rate(step)
+        self.optimizer.step()
+        if self._masters is not self._parameters:
+            with torch.no_grad():
+                torch._foreach_copy_([*self._parameters], [*self._masters])
+        return Updated(td_error.detach(), losses.detach(), norm)

@@ -40,11 +40,6 @@ class CQLSACConfig(HySACConfig):
         check_range("cql_weight", self.cql_weight, 0)
         check_range("sampled_actions", self.sampled_actions, 1)
 
-    @property
-    def noises(self) -> int:
-        """Those of the losses, then one for every sampled action."""
-        return super().noises + 3 * self.sampled_actions
-
 
 def cql_critic_loss(agent: HySAC, batch: Batch) -> tuple[Tensor, Tensor]:
     """Return the critics' loss with CQL's penalty, and the TD error, of each row."""
@@ -72,16 +67,13 @@ def _penalty(agent: HySAC, batch: Batch, rows: Tensor, count: int, *, calibrated
     """Return the penalty of each of some rows, averaged over the critics."""
     observation = tree_map(lambda leaf: leaf[rows], batch.observation)
     later = tree_map(lambda leaf: leaf[rows], batch.next_observation)
-    assert batch.noise is not None, "the update draws it"
-    uniform, here, there = batch.noise[rows, -3 * count :].chunk(3, dim=1)
     with torch.no_grad():
-        actions = [torch.erf(uniform / math.sqrt(2))]  # uniform within [-1, 1]
-        densities = [torch.full_like(uniform[..., 0], -math.log(2) * agent.actions)]
-        for policy, noise in ((agent.policy(observation), here), (agent.policy(later), there)):
-            drawn = [policy.sample_from(one) for one in noise.unbind(1)]
-            actions.append(torch.stack([action for action, _ in drawn], 1))
-            densities.append(torch.stack([log_pi for _, log_pi in drawn], 1))
-    action, log_mu = torch.cat(actions, 1), torch.cat(densities, 1)
+        policies = agent.policy(observation), agent.policy(later)
+        uniform = [2 * torch.rand_like(policies[0].mode) - 1 for _ in range(count)]
+        density = uniform[0].new_full((len(rows),), -math.log(2) * agent.actions)
+        drawn = [(action, density) for action in uniform]
+        drawn += [policy.sample() for policy in policies for _ in range(count)]
+    action, log_mu = (torch.stack(part, 1) for part in zip(*drawn, strict=True))
     repeated = tree_map(lambda leaf: leaf.repeat_interleave(3 * count, 0), observation)
     q = agent.critic(repeated, action.flatten(0, 1)).unflatten(1, (-1, 3 * count))
     if calibrated:

@@ -149,7 +149,7 @@ class HyQ(Agent):
 
     def optimizers(self) -> Mapping[str, torch.optim.Optimizer]:
         """Return Adam, once for each thread."""
-        return self._gradient_step.optimizers
+        return {"adam": self._gradient_step.optimizer}
 
     def policy_network(self) -> nn.Module:
         """Return f."""

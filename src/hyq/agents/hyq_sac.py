@@ -20,7 +20,7 @@ Relatives are other losses for the same agent, as are those of a user's own.
 
 import copy
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 import torch
@@ -63,11 +63,6 @@ class ActorCriticConfig:
         check_range("target_critics", self.target_critics, 1, self.critics)
         check_interval("value_range", self.value_range)
 
-    @property
-    def noises(self) -> int:
-        """Vectors of normal numbers that each row's sampled actions take in an update."""
-        return 2
-
 
 @dataclass(frozen=True)
 class HySACConfig(ActorCriticConfig):
@@ -92,7 +87,7 @@ def critic_loss(agent: "HySAC", batch: Batch) -> tuple[Tensor, Tensor]:
     """Return the mean loss of the critics, and their mean absolute TD error, of each row."""
     with torch.no_grad():
         policy = agent.policy(batch.next_observation)
-        a_t, log_pi = policy.sample_from(agent.noise(batch, 0))
+        a_t, log_pi = policy.sample()
         v_t = agent.target_value(batch.next_observation, a_t)
         if agent.config.entropy_in_backup:
             v_t = v_t - agent.log_alpha.exp() * log_pi
@@ -101,7 +96,7 @@ def critic_loss(agent: "HySAC", batch: Batch) -> tuple[Tensor, Tensor]:
 
 def actor_loss(agent: "HySAC", batch: Batch) -> tuple[Tensor, Tensor]:
     """Return the losses of the policy and of the temperature, added up, and the entropy."""
-    action, log_pi = agent.policy(batch.observation).sample_from(agent.noise(batch, 1))
+    action, log_pi = agent.policy(batch.observation).sample()
     q = agent.critic(batch.observation, action).mean(0)
     temperature = -agent.log_alpha * (log_pi + agent.target_entropy).detach()
     return agent.log_alpha.exp().detach() * log_pi - q + temperature, -log_pi.detach()
@@ -176,7 +171,7 @@ class HySAC(Agent):
         policy = self.policy(observation)
         if not (explore and self.stochastic):
             return policy.mode
-        action, _ = policy.sample_from(torch.randn_like(policy.mode))
+        action, _ = policy.sample()
         return action
 
     def value(self, observation: Tree) -> Tensor:
@@ -196,16 +191,8 @@ class HySAC(Agent):
         td_error = losses.ensemble_td_learning(q_tm1, batch.reward, batch.discount, v_t, bounds)
         return self.robust(td_error).mean(0), td_error.abs().mean(0)
 
-    def noise(self, batch: Batch, which: int) -> Tensor:
-        """Return standard normal numbers for each row's action, drawn before the update."""
-        assert batch.noise is not None, "the update draws it"
-        return batch.noise[:, which]
-
     def update(self, batch: Batch, step: int) -> Updated:
         """Take a step of the critics, and now and then of the policy (lines 11 and 12)."""
-        # All random numbers are drawn here, so that shards on threads cannot change their order.
-        shape = len(batch), self.config.noises, self.actions
-        batch = replace(batch, noise=torch.randn(shape, device=batch.reward.device))
         self.step = step
         if self.config.target_critics < self.config.critics:
             self._members = torch.randperm(self.config.critics)[: self.config.target_critics]
@@ -219,13 +206,8 @@ class HySAC(Agent):
         return updated
 
     def optimizers(self) -> Mapping[str, torch.optim.Optimizer]:
-        """Return the optimisers of critics and policy, each once for each thread."""
-        parts = {"critic": self._critic_step, "actor": self._actor_step}
-        return {
-            f"{name}-{key}": adam
-            for name, step in parts.items()
-            for key, adam in step.optimizers.items()
-        }
+        """Return the optimisers of critics and policy."""
+        return {"critic": self._critic_step.optimizer, "actor": self._actor_step.optimizer}
 
     def policy_network(self) -> nn.Module:
         """Return the policy without its exploration."""

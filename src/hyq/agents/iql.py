@@ -112,7 +112,7 @@ class IQL(Agent):
 
     def optimizers(self) -> Mapping[str, torch.optim.Optimizer]:
         """Return Adam, once for each thread."""
-        return self._gradient_step.optimizers
+        return {"adam": self._gradient_step.optimizer}
 
     def policy_network(self) -> nn.Module:
         """Return the policy without chance."""

@@ -41,8 +41,9 @@ def td3_critic_loss(agent: HySAC, batch: Batch) -> tuple[Tensor, Tensor]:
     assert isinstance(config, TD3BCConfig)
     limit = config.target_noise_limit
     with torch.no_grad():
-        noise = (config.target_noise * agent.noise(batch, 0)).clamp(-limit, limit)
-        a_t = (agent.policy(batch.next_observation).mode + noise).clamp(-1.0, 1.0)
+        mode = agent.policy(batch.next_observation).mode
+        noise = (config.target_noise * torch.randn_like(mode)).clamp(-limit, limit)
+        a_t = (mode + noise).clamp(-1.0, 1.0)
         v_t = agent.target_value(batch.next_observation, a_t)
     return agent.regression(batch, v_t)
 

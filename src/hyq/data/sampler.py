@@ -7,8 +7,7 @@ return to the buffer that owns the row.
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
-from typing import Literal, Protocol, Self
+from typing import Literal, Protocol
 
 import numpy as np
 import torch
@@ -42,8 +41,6 @@ class Batch:
     return_to_go: Tensor | None = None
     """Discounted return of the rest of the episode where the data has it to its end, and minus
     infinity elsewhere, where an algorithm needs it."""
-    noise: Tensor | None = None
-    """Standard normal numbers that an update samples actions with."""
     one_step: "Batch | None" = None
     """The same rows with single-step rewards, discounts and next observations, where an algorithm
     needs them."""
@@ -51,24 +48,6 @@ class Batch:
     def __len__(self) -> int:
         """Count the rows."""
         return len(self.reward)
-
-    def split(self, shards: int) -> "list[Batch]":
-        """Cut into parts of nearly equal size, rows in order."""
-        if shards == 1:
-            return [self]
-        bounds = np.linspace(0, len(self), shards + 1).round().astype(int).tolist()
-        return [self._rows(slice(*pair)) for pair in pairwise(bounds)]
-
-    def _rows(self, rows: slice) -> Self:
-        cut = {
-            name: tree_map(lambda leaf: leaf[rows], value)
-            for name, value in vars(self).items()
-            if name not in ("one_step", "value_range") and value is not None
-        }
-        single = self.one_step
-        if single is not None:
-            cut["one_step"] = single if single is self else single._rows(rows)
-        return replace(self, **cut)
 
 
 class OfflineShare(Protocol):

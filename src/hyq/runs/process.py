@@ -1,4 +1,4 @@
-"""What a run needs of its process: one core a thread, and signals that end it with a checkpoint."""
+"""What a run needs of its process: threads, and signals that end it with a checkpoint."""
 
 import signal
 import threading
@@ -10,13 +10,13 @@ import torch
 
 
 @contextmanager
-def one_thread() -> Iterator[None]:
-    """Let PyTorch compute on one core a thread, whatever it was set to before.
+def torch_threads(count: int) -> Iterator[None]:
+    """Let PyTorch compute on so many threads, whatever it was set to before.
 
     Runs are then the same on any number of cores, and two of them do not slow each other down.
     """
     before = torch.get_num_threads()
-    torch.set_num_threads(1)
+    torch.set_num_threads(count)
     try:
         yield
     finally:

@@ -30,7 +30,7 @@ from hyq.policy import Policy, plain_network
 from hyq.runs import kept, records
 from hyq.runs.checkpoint import TrainingCheckpoint, after_loading
 from hyq.runs.named_data import fitting, load
-from hyq.runs.process import interruptible, one_thread
+from hyq.runs.process import interruptible, torch_threads
 from hyq.runs.records import RunDirectory, describe
 from hyq.runs.spec import RunSpec, check_effects
 from hyq.trainer import OnlineConfig, Report
@@ -239,7 +239,8 @@ class _Run:
     ) -> Iterator[Progress]:
         """Train to the end, from the checkpoint if there is one."""
         writer = directory.only_writer() if directory else nullcontext()
-        with self._opened, one_thread(), interruptible() as interrupted, writer:
+        threads = self.spec.configs.encoded().get("threads", 1)
+        with self._opened, torch_threads(threads), interruptible() as interrupted, writer:
             checkpoint = TrainingCheckpoint(directory.checkpoint) if directory else None
             saved = checkpoint.load(self.training) if checkpoint else {}
             if directory:
