@@ -20,7 +20,7 @@ from hyq.report.records import (
 )
 from hyq.report.stats import StepsToSolve, bootstrap_interval, interquartile_mean
 
-PEAK_ALGORITHMS = ("cql",)
+PEAK_ALGORITHMS = ("cql", "cql-block")
 """Algorithms evaluated by the best point of their curve, as the paper evaluates CQL."""
 FEWEST_FOR_INTERVAL = 3
 """Seeds below which resampling them says nothing about how far others would differ."""

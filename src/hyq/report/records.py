@@ -15,6 +15,7 @@ from hyq.runs.suites import OFFLINE_ALGORITHMS
 
 Item = TypeVar("Item")
 Key = TypeVar("Key")
+OTHER_COLOR = "#555555"
 ALGORITHMS = {
     "hyq": ("Hy-Q", "#1f6f8b"),
     "hyq+cql": ("Hy-Q + CQL penalty", "#b8860b"),
@@ -24,6 +25,9 @@ ALGORITHMS = {
     "online-only": ("Hy-Q, online only", "#9a031e"),
     "warm-start": ("warm start, then online", "#7b2cbf"),
     "dqfd": ("DQfD", "#d0408c"),
+    "hyq-adam": ("Hy-Q by Adam", OTHER_COLOR),
+    "cql-block": ("CQL, Hy-Q's class", OTHER_COLOR),
+    "dqfd-block": ("DQfD, Hy-Q's class", OTHER_COLOR),
     "briee": ("BRIEE", "#333333"),
     "dqn": ("DQN, online only", "#9a031e"),
     "offline-dqn": ("DQN, offline only", "#6a994e"),
@@ -37,7 +41,6 @@ ALGORITHMS = {
     "td3bc": ("TD3+BC", "#333333"),
 }
 """Name and colour of each algorithm, in the order of tables and legends."""
-OTHER_COLOR = "#555555"
 NAMED = ("seed", "algorithm", "data", "env", "horizon", "threads")
 """Parts of a spec that are no setting of the algorithm, or change nothing but the time it takes."""
 
