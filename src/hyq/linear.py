@@ -22,13 +22,10 @@ def linear(inputs: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor
 
     Where all have one more axis in front, it counts members: row i is that of member i.
     """
-    large = (
+    by_onednn = (
         not torch.compiler.is_compiling()  # first, because rows have no number there
         and inputs.ndim == weight.ndim
         and inputs.shape[-2] * weight.shape[-2] * weight.shape[-1] >= LARGE
-    )
-    by_onednn = (
-        large
         and _available
         and inputs.device.type == "cpu"
         and inputs.dtype == weight.dtype == torch.float32

@@ -213,16 +213,11 @@ class GradientStep:
                 f"a loss must return two tensors of shape ({len(batch)},), the loss and the TD "
                 f"error of each row, got {tuple(losses.shape)} and {tuple(td_error.shape)}"
             )
-        gradients = [
-            gradient.to(master.dtype)
-            for gradient, master in zip(
-                torch.autograd.grad(
-                    losses, self._parameters, batch.weight / len(batch), materialize_grads=True
-                ),
-                self._masters,
-                strict=True,
-            )
-        ]
+        gradients = torch.autograd.grad(
+            losses, self._parameters, batch.weight / len(batch), materialize_grads=True
+        )
+        if self._masters is not self._parameters:
+            gradients = tuple(gradient.float() for gradient in gradients)
         norm = math.hypot(*map(float, torch._foreach_norm(gradients)))
         if norm > (longest := self._config.max_gradient_norm):
             torch._foreach_mul_(gradients, longest / norm)
