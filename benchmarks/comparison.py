@@ -40,6 +40,7 @@ class Program:
         loop = "import time; end = time.time() + 600\nwhile time.time() < end: sum(range(1000))"
         beside = [subprocess.Popen([sys.executable, "-c", loop])] if self.busy else []
         environment = {**os.environ, "OMP_NUM_THREADS": str(self.threads)}
+        environment.pop("GOMP_SPINCOUNT", None)  # hyq sets it for itself, its peers do not
         try:
             done = subprocess.run(
                 self.command, capture_output=True, text=True, check=False, env=environment
