@@ -40,6 +40,7 @@ ROOT = Path(__file__).parents[1]
 TESTS: dict[str, list[str]] = {
     "losses.py": ["test_losses.py"],
     "networks.py": ["test_networks.py"],
+    "linear.py": ["test_linear.py"],
     "actor_critic.py": ["agents/test_continuous.py"],
     "build.py": ["agents/test_conformance.py", "agents/test_continuous.py"],
     "collector.py": ["test_collector.py"],

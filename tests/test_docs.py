@@ -207,7 +207,7 @@ def test_numbers_of_the_first_page_are_those_of_the_records() -> None:
     assert f"in {by['hyq'].solved} of {by['hyq'].runs} runs, after {by['hyq']} live steps" in text
     assert f"solves {by['dqn'].solved} of {by['dqn'].runs} within 10,000 steps" in text
     assert f"from the logs alone, {by['cql'].solved} of {by['cql'].runs} " in text
-    places = ("lock/shared", "lock/per-step")
+    places = ("lock/runs", "lock/per-step")
     lock = [run for place in places for run in runs(place) if run.spec["algorithm"] == "hyq"]
     found = steps_to_solve(lock)
     assert f"in {found.solved} of {found.runs} runs with {found} online samples" in text

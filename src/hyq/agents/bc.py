@@ -61,7 +61,7 @@ class BC(Agent):
         return self._gradient_step(self.loss, self, batch, step)
 
     def optimizers(self) -> Mapping[str, torch.optim.Optimizer]:
-        """Return Adam, once for each thread."""
+        """Return Adam."""
         return {"adam": self._gradient_step.optimizer}
 
     def policy_network(self) -> nn.Module:

@@ -148,7 +148,7 @@ class HyQ(Agent):
         return loss + weight * batch.offline * losses.conservative_penalty(q_tm1, batch.action)
 
     def optimizers(self) -> Mapping[str, torch.optim.Optimizer]:
-        """Return Adam, once for each thread."""
+        """Return Adam."""
         return {"adam": self._gradient_step.optimizer}
 
     def policy_network(self) -> nn.Module:

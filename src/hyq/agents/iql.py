@@ -111,7 +111,7 @@ class IQL(Agent):
         return updated
 
     def optimizers(self) -> Mapping[str, torch.optim.Optimizer]:
-        """Return Adam, once for each thread."""
+        """Return Adam."""
         return {"adam": self._gradient_step.optimizer}
 
     def policy_network(self) -> nn.Module:
