@@ -27,6 +27,7 @@ def linear(inputs: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor
         and inputs.ndim == weight.ndim
         and inputs.shape[-2] * weight.shape[-2] * weight.shape[-1] >= LARGE
         and _available
+        and not torch._C._are_functorch_transforms_active()  # as `torch.func.vmap` is one
         and inputs.device.type == "cpu"
         and inputs.dtype == weight.dtype == torch.float32
         and not torch.is_autocast_enabled("cpu")
@@ -60,12 +61,9 @@ class _Product(torch.autograd.Function):
     """A large product, whose gradients are such products too."""
 
     @staticmethod
-    def forward(inputs: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    def forward(ctx: Any, inputs: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        ctx.save_for_backward(inputs, weight)
         return _product(inputs, weight, bias)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        ctx.save_for_backward(inputs[0], inputs[1])
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
@@ -76,10 +74,6 @@ class _Product(torch.autograd.Function):
             _product(grad.mT, inputs.mT) if of_weight else None,
             grad.sum(-2) if of_bias else None,
         )
-
-    @staticmethod
-    def vmap(info: Any, in_dims: tuple[int | None, ...], *inputs: Any) -> tuple[Tensor, int]:
-        return torch.vmap(_plain, in_dims)(*inputs), 0
 
 
 class Linear(nn.Linear):
