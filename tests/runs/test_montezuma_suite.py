@@ -1,7 +1,7 @@
 """The Montezuma suite: what it compares, what it records besides its runs, and its one command."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -14,11 +14,13 @@ from hyq.runs.launch import Event, SuiteDirectory, execute
 from hyq.runs.montezuma_suite import DATASETS, VIDEOS, read_datasets, write_datasets
 from hyq.runs.spec import RunSpec
 from hyq.runs.suites import (
+    CONTINUOUS_UNDONE,
     SUITES_BY_STEPS,
     UNDONE,
     Run,
     Suite,
     ablation_suite,
+    continuous_ablation_suite,
     montezuma_suite,
     montezuma_tuning_suite,
 )
@@ -129,10 +131,17 @@ def test_the_datasets_are_played_once_and_written_down(
     assert facts["expert"].room_shares == {1: 1.0, 2: 0.5, 6: 0.5}
 
 
-def test_every_ablation_changes_what_it_says_and_nothing_else() -> None:
-    runs = [run for run in ablation_suite("full").runs if isinstance(run, RunSpec)]
-    assert Counter(run.seed for run in runs) == dict.fromkeys((200, 201, 202), len(UNDONE))
-    usual = runs[0].configs.encoded()
-    for run, changes in zip(runs, UNDONE, strict=False):
-        changed = {name for name, value in run.configs.encoded().items() if usual[name] != value}
-        assert changed == set(changes)
+@pytest.mark.parametrize(
+    ("suite", "undone", "tasks"),
+    [(ablation_suite, UNDONE, 1), (continuous_ablation_suite, CONTINUOUS_UNDONE, 2)],
+)
+def test_every_ablation_changes_what_it_says_and_nothing_else(
+    suite: Callable[[str], Suite], undone: Sequence[Mapping[str, object]], tasks: int
+) -> None:
+    runs = [run for run in suite("full").runs if isinstance(run, RunSpec)]
+    assert set(Counter(run.seed for run in runs).values()) == {len(undone) * tasks}
+    for first in range(0, len(runs), len(undone)):
+        usual = runs[first].configs.encoded()
+        for run, changes in zip(runs[first:], undone, strict=False):
+            found = run.configs.encoded()
+            assert {name for name, value in found.items() if usual[name] != value} == set(changes)

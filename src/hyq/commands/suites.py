@@ -59,6 +59,7 @@ def reproduce(
             both datasets. briee: Hy-Q against BRIEE as the lock grows.
             deep: deep Hy-Q and the baselines on MountainCar, Acrobot and a key-door maze.
             continuous: Hy-SAC and the baselines on sparse tasks of robots and mazes.
+            continuous-ablations: what each choice of Hy-SAC is worth on two of them.
             montezuma-tuning: four settings of each algorithm for Montezuma's Revenge.
             ablations: what makes Hy-Q learn Montezuma's Revenge on a CPU, undone one by one.
             montezuma: Hy-Q against the baselines on Montezuma's Revenge; hours to days.

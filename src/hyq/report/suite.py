@@ -42,7 +42,8 @@ def suite_lines(runs: Sequence[RunResult]) -> list[Line]:
     places = _lock_places(runs) if runs[0].on_lock else _deep_places(runs, by_problem)
     lines = group_runs(places, measure_of(runs), by_peak=True)
     # Where neither problems nor algorithms tell runs apart, their settings do.
-    of_settings = not (runs[0].on_lock or by_problem)
+    one_algorithm = len({run.spec["algorithm"] for run in runs}) == 1
+    of_settings = not runs[0].on_lock and (one_algorithm or not by_problem)
     return [replace(line, is_main=True) for line in lines] if of_settings else lines
 
 

@@ -203,6 +203,37 @@ def continuous_suite(preset: Preset) -> Suite:
     return Suite("continuous", "Hy-SAC on sparse tasks of robots and mazes", tuple(runs))
 
 
+CONTINUOUS_UNDONE: tuple[Mapping[str, Any], ...] = (
+    {},
+    {"layer_norm": False},
+    {"critics": 2},
+    {"updates_per_step": 1},
+    {"mix": "bernoulli"},
+    {"beta": 0.25},
+    {"pretraining": 0},
+    {"learning_starts": 500},
+)
+"""Choices of Hy-SAC's preset `cpu` that are made otherwise, one at a time."""
+
+
+def continuous_ablation_suite(preset: Preset) -> Suite:
+    """Make each choice of Hy-SAC otherwise, on a robot's task and in a maze."""
+    tasks = ("metaworld-drawer-open", "pointmaze-medium") if preset == "full" else list(TASKS)[:1]
+    runs = [
+        _hybrid(
+            task,
+            {"online_steps": TASKS[task] if preset == "full" else 500, **changes},
+            seed=seed,
+            preset="cpu",
+            actions="continuous",
+        )
+        for seed in (FRESH_SEEDS[:3] if preset == "full" else range(1))
+        for task in tasks
+        for changes in CONTINUOUS_UNDONE
+    ]
+    return Suite("continuous-ablations", "Hy-SAC, one choice at a time", tuple(runs))
+
+
 MONTEZUMA_PARAMETERS = {"step_limit": 2000, "num_threads": 1}
 """One thread a run, because runs share the cores."""
 MONTEZUMA_SEEDS = range(200, 205)
@@ -313,6 +344,7 @@ SUITES: dict[str, Callable[[Preset], Suite]] = {
     "briee": briee_suite,
     "deep": deep_suite,
     "continuous": continuous_suite,
+    "continuous-ablations": continuous_ablation_suite,
     "montezuma-tuning": montezuma_tuning_suite,
     "ablations": ablation_suite,
 }
