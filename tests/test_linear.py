@@ -53,6 +53,16 @@ def test_values_and_gradients_are_pytorchs(shape: Any) -> None:
 
 
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
+def test_gradients_lie_in_memory_as_their_weights(shape: Any) -> None:
+    inputs, weight, bias = drawn(*shape)
+    transposed = weight.detach().mT.contiguous().requires_grad_()
+    for given, matrix in ((weight, weight), (transposed, transposed.mT)):
+        loss = linear(inputs, matrix, bias).square().sum()
+        [slope] = torch.autograd.grad(loss, given)
+        assert slope.stride() == given.stride()
+
+
+@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
 def test_gradients_have_gradients(shape: Any) -> None:
     given = drawn(*shape)
     penalties = []

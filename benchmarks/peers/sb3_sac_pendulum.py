@@ -19,9 +19,17 @@ for name in ("steps", "every", "seed"):
     parser.add_argument(f"--{name}", type=int, required=True)
 options = parser.parse_args()
 torch.set_num_threads(1)
+
+
+def made() -> gym.Env:
+    """Make the environment with observations within [-1, 1], as hyq's networks see them."""
+    low, high = np.float32(-1), np.float32(1)
+    return gym.wrappers.RescaleObservation(gym.make("Pendulum-v1"), low, high)
+
+
 model = SAC(
     "MlpPolicy",
-    gym.make("Pendulum-v1"),
+    made(),
     learning_rate=3e-4,
     batch_size=256,
     learning_starts=1000,
@@ -33,7 +41,7 @@ model = SAC(
 returns = []
 for part in range(options.steps // options.every):
     model.learn(options.every, reset_num_timesteps=part == 0)
-    env = Monitor(gym.make("Pendulum-v1"))
+    env = Monitor(made())
     env.reset(seed=10_000 + options.seed)
     mean, _ = evaluate_policy(model, env, n_eval_episodes=20, deterministic=True)
     returns.append(float(np.mean(mean)))

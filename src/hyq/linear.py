@@ -69,9 +69,13 @@ class _Product(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         [grad], (inputs, weight) = grads, ctx.saved_tensors
         of_inputs, of_weight, of_bias = ctx.needs_input_grad
+        # In memory the gradient lies as the weight does.
+        transposed = weight.stride(-1) != 1
+        left, right = (inputs.mT, grad.mT) if transposed else (grad.mT, inputs.mT)
+        slope = _product(left, right) if of_weight else None
         return (
             _product(grad, weight.mT) if of_inputs else None,
-            _product(grad.mT, inputs.mT) if of_weight else None,
+            slope.mT if slope is not None and transposed else slope,
             grad.sum(-2) if of_bias else None,
         )
 

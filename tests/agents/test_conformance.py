@@ -1125,6 +1125,34 @@ def test_steps_too_small_for_bfloat16_add_up() -> None:
     assert weight.item() == pytest.approx(0.98, abs=2**-9)
 
 
+def test_a_step_does_not_depend_on_how_gradients_lie_in_memory() -> None:
+    """Fused Adam takes numbers in the order of memory: a transposed gradient would be shuffled."""
+    agent, spy = made("hyq").agent, Spy(made("hyq"))
+    list(spy.trainer.run(lambda: bool(spy.batches)))
+    [batch] = spy.batches
+    torch.manual_seed(0)
+    start, inputs = torch.randn(5, 7), torch.randn(len(batch), 7)
+    strides, found = [], []
+    for turned in (False, True):
+        weight = nn.Parameter(start.clone())
+
+        def loss(
+            _: Any, batch: Batch, weight: Tensor = weight, turned: bool = turned
+        ) -> tuple[Tensor, Tensor]:
+            matrix = weight.T.contiguous() if turned else weight.T
+            rows = (inputs @ matrix).square().sum(-1)
+            return rows, rows
+
+        [gradient] = torch.autograd.grad(loss(agent, batch)[0].sum(), weight)
+        strides.append(gradient.stride())
+        step = GradientStep([weight], OptimizerConfig(learning_rate=schedule(0.1)))
+        for _ in range(3):
+            step(loss, agent, batch, 0)
+        found.append(weight.detach())
+    assert strides == [(7, 1), (1, 5)], "otherwise nothing is tested here"
+    torch.testing.assert_close(*found)
+
+
 # Learning, against exact values
 
 

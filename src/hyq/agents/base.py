@@ -222,7 +222,9 @@ class GradientStep:
         if norm > (longest := self._config.max_gradient_norm):
             torch._foreach_mul_(gradients, longest / norm)
         for master, gradient in zip(self._masters, gradients, strict=True):
-            master.grad = gradient
+            # Fused Adam goes through memory in its order, whatever the strides say.
+            alike = gradient.stride() == master.stride()
+            master.grad = gradient if alike else torch.empty_like(master).copy_(gradient)
         [group] = self.optimizer.param_groups
         group["lr"] = self._config.learning_rate(step)
         self.optimizer.step()
