@@ -213,18 +213,15 @@ class GradientStep:
                 f"a loss must return two tensors of shape ({len(batch)},), the loss and the TD "
                 f"error of each row, got {tuple(losses.shape)} and {tuple(td_error.shape)}"
             )
-        gradients = torch.autograd.grad(
+        found = torch.autograd.grad(
             losses, self._parameters, batch.weight / len(batch), materialize_grads=True
         )
-        if self._masters is not self._parameters:
-            gradients = tuple(gradient.float() for gradient in gradients)
+        gradients = [_laid_out_as(*pair) for pair in zip(self._masters, found, strict=True)]
         norm = math.hypot(*map(float, torch._foreach_norm(gradients)))
         if norm > (longest := self._config.max_gradient_norm):
-            torch._foreach_mul_(gradients, longest / norm)
+            gradients = list(torch._foreach_mul(gradients, longest / norm))
         for master, gradient in zip(self._masters, gradients, strict=True):
-            # Fused Adam goes through memory in its order, whatever the strides say.
-            alike = gradient.stride() == master.stride()
-            master.grad = gradient if alike else torch.empty_like(master).copy_(gradient)
+            master.grad = gradient
         [group] = self.optimizer.param_groups
         group["lr"] = self._config.learning_rate(step)
         self.optimizer.step()
@@ -232,3 +229,13 @@ class GradientStep:
             with torch.no_grad():
                 torch._foreach_copy_([*self._parameters], [*self._masters])
         return Updated(td_error.detach(), losses.detach(), norm)
+
+
+def _laid_out_as(parameter: Tensor, gradient: Tensor) -> Tensor:
+    """Return a gradient of the parameter's type that lies in memory as it does.
+
+    Fused Adam goes through memory in its order, whatever the strides say.
+    """
+    if gradient.stride() == parameter.stride() and gradient.dtype == parameter.dtype:
+        return gradient
+    return torch.empty_like(parameter).copy_(gradient)
